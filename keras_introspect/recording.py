@@ -1,0 +1,544 @@
+"""What was observed: a container that needs NumPy and nothing else.
+
+A `Recording` maps a view (`"weights"`, `"gradients"`, …) to a `Series`. It grows while a model trains, is complete
+inside every callback's `on_epoch_end`, and is saved to one `.npz` file that holds no pickled object.
+"""
+
+import fnmatch
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_introspect.errors import unknown_name
+
+FORMAT_VERSION = 1
+_META = "recording.json"
+
+Values = dict[str, np.ndarray]
+
+
+class Series:
+    """The statistics of one view, such as `"gradients"`: a snapshot of what is recorded so far.
+
+    Attributes:
+        names: the L observed tensors, in the order of the model: `("conv1/kernel", …)`.
+        shapes: their shapes; `None` marks an axis that varies, such as the batch.
+        epochs: int64, shape (T,): the epochs recorded, counted from 0 over all calls of `fit`.
+        steps: int64, shape (S,): the optimizer steps recorded, counted from 0; empty without `per_step=True`.
+        statistics: names of what `epoch` answers.
+        step_statistics: names of what `step` answers.
+        unit_statistics: names of what `unit` answers.
+        quantile_levels: shape (Q,), percent, or `None` where no quantiles were collected.
+
+    Example:
+
+    >>> recording = Recording()
+    >>> recording.add_epoch("gradients", 0, ["a/kernel", "b/kernel"], [(2, 3), (3, 1)], {"rms": [0.5, 0.25]})
+    >>> series = recording["gradients"]
+    >>> series.epoch("rms").shape
+    (1, 2)
+    >>> series.sel("b/kernel").epoch("rms")
+    array([0.25])
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        shapes: Sequence[tuple[int | None, ...]],
+        epochs: np.ndarray,
+        epoch_values: Values,
+        steps: np.ndarray | None = None,
+        step_values: Values | None = None,
+        unit_values: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+        quantile_levels: np.ndarray | None = None,
+        view: str = "",
+        single: bool = False,
+    ) -> None:
+        self.view = view
+        self.names = tuple(names)
+        self.shapes = tuple(tuple(shape) for shape in shapes)
+        self.epochs = np.asarray(epochs, np.int64)
+        self.steps = np.asarray([] if steps is None else steps, np.int64)
+        self.quantile_levels = quantile_levels
+        self._epoch_values = epoch_values
+        self._step_values = step_values or {}
+        self._unit_values = unit_values or {}
+        self._single = single
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        return tuple(self._epoch_values)
+
+    @property
+    def step_statistics(self) -> tuple[str, ...]:
+        return tuple(self._step_values)
+
+    @property
+    def unit_statistics(self) -> tuple[str, ...]:
+        return tuple(self._unit_values)
+
+    def epoch(self, statistic: str) -> np.ndarray:
+        """One statistic, a value an epoch and tensor.
+
+        Args:
+            statistic: one of `statistics`.
+
+        Returns:
+            float64, shape (T, L), or (T, L, Q) for quantiles; NaN where nothing was observed. Of a single
+            tensor, chosen by `sel("its/name")`, the axis L is left out.
+
+        Raises:
+            UnknownNameError: no such statistic was recorded for this view.
+        """
+        return self._look_up(statistic, self._epoch_values, "an epoch series")
+
+    def step(self, statistic: str) -> np.ndarray:
+        """One statistic, a value a step and tensor: shape (S, L); see `epoch`. Needs `per_step=True`."""
+        mend = "" if self._step_values else "Step series need per_step=True on the collector."
+        return self._look_up(statistic, self._step_values, "a step series", mend)
+
+    def unit(self, statistic: str) -> dict[str, np.ndarray]:
+        """One statistic of every channel: tensor name → float64, shape (T, channels)."""
+        if statistic not in self._unit_values:
+            mend = "" if self._unit_values else 'Unit series need the statistic "per_unit".'
+            raise unknown_name(f"unit series of {self.view!r}", statistic, self._unit_values, mend)
+        return dict(self._unit_values[statistic])
+
+    def sel(self, names: str | Iterable[str]) -> "Series":
+        """Chooses tensors by name, by glob (`"conv*"`), or by a list of either.
+
+        Args:
+            names: the full name of one tensor drops the axis L from all answers; a glob or a list keeps it.
+
+        Raises:
+            UnknownNameError: nothing carries that name or fits that glob.
+        """
+        if isinstance(names, str) and names in self.names:
+            return self._take([self.names.index(names)], single=True)
+        chosen: list[int] = []
+        for pattern in [names] if isinstance(names, str) else list(names):
+            found = [i for i, name in enumerate(self.names) if name == pattern]
+            found = found or [i for i, name in enumerate(self.names) if fnmatch.fnmatchcase(name, pattern)]
+            if not found:
+                raise unknown_name(f"tensor in {self.view!r}", pattern, self.names)
+            chosen += [i for i in found if i not in chosen]
+        return self._take(chosen, single=False)
+
+    def _take(self, index: list[int], single: bool) -> "Series":
+        if self._single:
+            raise ValueError(f"This series of {self.view!r} is already one tensor, {self.names[0]!r}.")
+        names = [self.names[i] for i in index]
+        return Series(
+            names,
+            [self.shapes[i] for i in index],
+            self.epochs,
+            {key: value[:, index] for key, value in self._epoch_values.items()},
+            self.steps,
+            {key: value[:, index] for key, value in self._step_values.items()},
+            {key: {n: units[n] for n in names if n in units} for key, units in self._unit_values.items()},
+            self.quantile_levels,
+            self.view,
+            single,
+        )
+
+    def _look_up(self, statistic: str, values: Values, kind: str, mend: str = "") -> np.ndarray:
+        if statistic not in values:
+            raise unknown_name(f"statistic of {self.view!r} as {kind}", statistic, values, mend)
+        value = values[statistic]
+        return value[:, 0] if self._single else value
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Series {self.view!r}: {len(self.names)} tensors, {len(self.epochs)} epochs, {len(self.steps)} steps; "
+            f"{', '.join(self.statistics)}>"
+        )
+
+
+class _Table:
+    """Rows of one index (epochs or steps), appended block by block and joined by name when read."""
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[np.ndarray, tuple[str, ...], Values]] = []
+
+    def append(self, index: Any, names: Sequence[str], values: Mapping[str, Any]) -> None:
+        index = np.atleast_1d(np.asarray(index, np.int64))
+        arrays = {}
+        for key, value in values.items():
+            array = np.array(value, np.float64)  # a copy: what is recorded must not change with its source
+            if array.shape[:2] != (len(index), len(names)):
+                raise ValueError(
+                    f"{key!r} has shape {array.shape}; expected ({len(index)}, {len(names)}, …): rows × tensors."
+                )
+            arrays[key] = array
+        self.blocks.append((index, tuple(names), arrays))
+
+    def join(self, names: Sequence[str]) -> tuple[np.ndarray, Values]:
+        """Joins the blocks; where one lacks a tensor or statistic, the value is NaN."""
+        if len(self.blocks) > 1:
+            index = np.concatenate([block[0] for block in self.blocks])
+        else:
+            index = self.blocks[0][0] if self.blocks else np.zeros(0, np.int64)
+        column = {name: i for i, name in enumerate(names)}
+        tails = {key: array.shape[2:] for _, _, values in self.blocks for key, array in values.items()}
+        joined = {key: np.full((len(index), len(names), *tail), np.nan) for key, tail in tails.items()}
+        row = 0
+        for block_index, block_names, values in self.blocks:
+            columns = [column[name] for name in block_names]
+            for key, array in values.items():
+                if array.shape[2:] == tails[key]:  # other quantile levels than the newest are left out
+                    joined[key][row : row + len(block_index), columns] = array
+            row += len(block_index)
+        return index, joined
+
+    def compact(self, names: Sequence[str]) -> None:
+        if len(self.blocks) > 1:
+            index, values = self.join(names)
+            self.blocks = [(index, tuple(names), values)]
+
+
+class _View:
+    """The growing side of one `Series`."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[str, tuple[int | None, ...]] = {}
+        self.epoch_table = _Table()
+        self.step_table = _Table()
+        self.units: dict[str, dict[str, list[tuple[int, np.ndarray]]]] = {}
+        self.quantile_levels: np.ndarray | None = None
+        self.single = False
+        self._series: Series | None = None
+
+    def add(self, names: Sequence[str], shapes: Sequence[Sequence[int | None]]) -> None:
+        for name, shape in zip(names, shapes, strict=True):
+            self.shapes[name] = tuple(shape)
+        self._series = None
+
+    def series(self, view: str) -> Series:
+        if self._series is None:
+            names = tuple(self.shapes)
+            self.epoch_table.compact(names)
+            self.step_table.compact(names)
+            epochs, epoch_values = self.epoch_table.join(names)
+            steps, step_values = self.step_table.join(names)
+            for array in (epochs, steps, *epoch_values.values(), *step_values.values()):
+                array.flags.writeable = False
+            self._series = Series(
+                names,
+                tuple(self.shapes.values()),
+                epochs,
+                epoch_values,
+                steps,
+                step_values,
+                {key: self._joined_units(rows, epochs) for key, rows in self.units.items()},
+                self.quantile_levels,
+                view,
+                self.single,
+            )
+        return self._series
+
+    @staticmethod
+    def _joined_units(rows: Mapping[str, list[tuple[int, np.ndarray]]], epochs: np.ndarray) -> dict[str, np.ndarray]:
+        joined = {}
+        for name, values in rows.items():
+            width = len(values[-1][1])
+            array = np.full((len(epochs), width), np.nan)
+            by_epoch = dict(values)
+            for i, epoch in enumerate(epochs):
+                value = by_epoch.get(int(epoch))
+                if value is not None and len(value) == width:
+                    array[i] = value
+            joined[name] = array
+        return joined
+
+
+class Recording(Mapping[str, Series]):
+    """Everything that was observed of a model's training.
+
+    A mapping from view to `Series`: `recording["gradients"]`, `recording["layer_outputs"]`, …
+
+    Attributes:
+        unobserved: what could not be observed, name → reason.
+        metadata: how the run was configured: versions, model name, collectors.
+
+    Example:
+
+    >>> recording = Recording()
+    >>> recording.add_logs(0, {"loss": 1.5})
+    >>> recording.add_epoch("weights", 0, ["a/kernel"], [(2, 3)], {"mean": [0.1], "std": [1.0]})
+    >>> recording
+    <Recording: 1 epochs; weights (1)>
+    >>> recording.logs["loss"]
+    array([1.5])
+    """
+
+    def __init__(self) -> None:
+        self._views: dict[str, _View] = {}
+        self._logs: dict[int, dict[str, float]] = {}
+        self.unobserved: dict[str, str] = {}
+        self.metadata: dict[str, Any] = {}
+
+    # --- reading ---
+
+    def __getitem__(self, view: str) -> Series:
+        if view not in self._views:
+            raise unknown_name("view in this recording", view, self._views, "A view exists once a collector observed it.")
+        return self._views[view].series(view)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def __contains__(self, view: object) -> bool:
+        return view in self._views
+
+    @property
+    def epochs(self) -> np.ndarray:
+        """int64, shape (T,): every epoch that has logs or values."""
+        epochs = set(self._logs)
+        for view in self._views.values():
+            for index, _, _ in view.epoch_table.blocks:
+                epochs.update(int(i) for i in index)
+        return np.array(sorted(epochs), np.int64)
+
+    @property
+    def logs(self) -> Mapping[str, np.ndarray]:
+        """Keras's own epoch logs (`loss`, `val_loss`, …): name → float64, shape (T,), along `epochs`."""
+        epochs = [int(epoch) for epoch in self.epochs]
+        names = dict.fromkeys(key for logs in self._logs.values() for key in logs)
+        return {key: np.array([self._logs.get(e, {}).get(key, np.nan) for e in epochs], np.float64) for key in names}
+
+    def __repr__(self) -> str:
+        views = ", ".join(f"{name} ({len(view.shapes)})" for name, view in self._views.items())
+        return f"<Recording: {len(self.epochs)} epochs; {views or 'nothing observed yet'}>"
+
+    def to_dataframe(self, steps: bool = False) -> Any:
+        """Everything scalar as a tidy `pandas.DataFrame`: a row an epoch (or step) and tensor, a column a statistic.
+
+        Args:
+            steps: take the step series instead of the epoch series.
+
+        Returns:
+            A frame with the columns `collector`, `name`, `epoch` (or `step`) and one column a statistic; statistics
+            that a view does not have are NaN. Quantiles become one column a level, such as `quantiles_50`.
+
+        Raises:
+            ImportError: pandas is not installed (`pip install keras-introspect[dataframe]`).
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError(
+                "Recording.to_dataframe() needs pandas, which is not installed: pip install keras-introspect[dataframe]"
+            ) from error
+        index_name = "step" if steps else "epoch"
+        frames = []
+        for view, series in self.items():
+            index = series.steps if steps else series.epochs
+            values = series._step_values if steps else series._epoch_values
+            if not len(index):
+                continue
+            rows, width = len(index), len(series.names)
+            columns: dict[str, Any] = {
+                "collector": np.full(rows * width, view, object),
+                "name": np.tile(np.array(series.names, object), rows),
+                index_name: np.repeat(index, width),
+            }
+            for key, array in values.items():
+                if array.ndim == 2:
+                    columns[key] = array.ravel()
+                elif series.quantile_levels is not None:
+                    for level, column in zip(series.quantile_levels, np.moveaxis(array, 2, 0), strict=True):
+                        columns[f"{key}_{level:g}"] = column.ravel()
+            frames.append(pd.DataFrame(columns))
+        if not frames:
+            return pd.DataFrame(columns=["collector", "name", index_name])
+        return pd.concat(frames, ignore_index=True)
+
+    # --- writing ---
+
+    def add_logs(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        """Keeps the scalar logs of an epoch; what is no scalar number is left out."""
+        kept = {}
+        for key, value in logs.items():
+            try:
+                kept[key] = float(value)
+            except (TypeError, ValueError):
+                continue
+        self._logs[int(epoch)] = kept
+
+    def add_epoch(
+        self,
+        view: str,
+        epoch: int,
+        names: Sequence[str],
+        shapes: Sequence[Sequence[int | None]],
+        values: Mapping[str, Any],
+        units: Mapping[str, Mapping[str, Any]] | None = None,
+        quantile_levels: Any = None,
+    ) -> None:
+        """Appends one epoch of a view.
+
+        Args:
+            view: key of the view.
+            epoch: its number; epochs are appended in ascending order.
+            names: the L tensors.
+            shapes: their shapes.
+            values: statistic → array (L,) or (L, Q).
+            units: statistic → name → array (channels,).
+            quantile_levels: shape (Q,), percent.
+        """
+        target = self._view(view, names, shapes, quantile_levels)
+        target.epoch_table.append([epoch], names, {key: np.asarray(value)[None] for key, value in values.items()})
+        for key, by_name in (units or {}).items():
+            for name, value in by_name.items():
+                rows = target.units.setdefault(key, {}).setdefault(name, [])
+                rows.append((int(epoch), np.array(value, np.float64)))
+
+    def add_steps(
+        self,
+        view: str,
+        steps: Any,
+        names: Sequence[str],
+        shapes: Sequence[Sequence[int | None]],
+        values: Mapping[str, Any],
+        quantile_levels: Any = None,
+    ) -> None:
+        """Appends a block of steps of a view: `values` maps a statistic to an array (S, L) or (S, L, Q)."""
+        self._view(view, names, shapes, quantile_levels).step_table.append(steps, names, values)
+
+    def _view(self, key: str, names: Sequence[str], shapes: Sequence[Sequence[int | None]], levels: Any) -> _View:
+        view = self._views.setdefault(key, _View())
+        view.add(names, shapes)
+        if levels is not None:
+            view.quantile_levels = np.asarray(levels, np.float64)
+        return view
+
+    # --- files ---
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the recording to one `.npz` file, whole or not at all: to a temporary name first, then renamed."""
+        path = os.fspath(path)
+        temporary = f"{path}.{os.getpid()}.tmp"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(self.to_bytes())
+            os.replace(temporary, path)
+        except BaseException:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Recording":
+        """Reads what `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is no recording, is damaged, or was written by a newer version.
+        """
+        with open(path, "rb") as file:
+            data = file.read()
+        try:
+            return cls.from_bytes(data)
+        except ValueError as error:
+            raise ValueError(f"Cannot read {os.fspath(path)!r}: {error}") from error
+
+    def to_bytes(self) -> bytes:
+        """The content of the `.npz` file."""
+        arrays: dict[str, np.ndarray] = {}
+        views: dict[str, Any] = {}
+        for key, view in self._views.items():
+            series = view.series(key)
+            views[key] = {
+                "names": list(series.names),
+                "shapes": [list(shape) for shape in series.shapes],
+                "single": view.single,
+                "units": {stat: list(by_name) for stat, by_name in series._unit_values.items()},
+            }
+            arrays[f"{key}/epochs"] = series.epochs
+            arrays[f"{key}/steps"] = series.steps
+            if series.quantile_levels is not None:
+                arrays[f"{key}/quantile_levels"] = series.quantile_levels
+            for stat, array in series._epoch_values.items():
+                arrays[f"{key}/epoch/{stat}"] = array
+            for stat, array in series._step_values.items():
+                arrays[f"{key}/step/{stat}"] = array
+            for stat, by_name in series._unit_values.items():
+                for i, array in enumerate(by_name.values()):
+                    arrays[f"{key}/unit/{stat}/{i}"] = array
+        epochs = sorted(self._logs)
+        for name in dict.fromkeys(key for logs in self._logs.values() for key in logs):
+            arrays[f"logs/{name}"] = np.array([self._logs[e].get(name, np.nan) for e in epochs], np.float64)
+        meta = {
+            "format": "keras_introspect recording",
+            "version": FORMAT_VERSION,
+            "views": views,
+            "log_epochs": epochs,
+            "unobserved": self.unobserved,
+            "metadata": self.metadata,
+        }
+        buffer = io.BytesIO()
+        encoded = np.frombuffer(json.dumps(meta, default=str).encode(), np.uint8)
+        np.savez_compressed(buffer, **{_META: encoded, **arrays})
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Recording":
+        """The inverse of `to_bytes`."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                arrays = {key: file[key] for key in file.files}
+            meta = json.loads(arrays.pop(_META).tobytes())
+            version = meta["version"]
+        except (KeyError, ValueError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"this is no recording, or it is damaged ({error}). Expected a file that Recording.save() wrote."
+            ) from error
+        if version > FORMAT_VERSION:
+            raise ValueError(
+                f"the recording has format version {version}, this keras_introspect reads up to {FORMAT_VERSION}. "
+                "Update keras_introspect to read it."
+            )
+        try:
+            return cls._from_arrays(meta, arrays)
+        except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+            raise ValueError(f"the recording is damaged ({error}).") from error
+
+    @classmethod
+    def _from_arrays(cls, meta: Mapping[str, Any], arrays: Values) -> "Recording":
+        recording = cls()
+        recording.unobserved = dict(meta["unobserved"])
+        recording.metadata = dict(meta["metadata"])
+        epochs = list(meta["log_epochs"])
+        logs: dict[int, dict[str, float]] = {int(epoch): {} for epoch in epochs}
+        for key, array in arrays.items():
+            if key.startswith("logs/"):
+                for epoch, value in zip(epochs, array, strict=True):
+                    logs[int(epoch)][key[len("logs/") :]] = float(value)
+        recording._logs = logs
+        for key, about in meta["views"].items():
+            names, shapes = about["names"], about["shapes"]
+            view = recording._view(key, names, shapes, arrays.get(f"{key}/quantile_levels"))
+            view.single = bool(about["single"])
+            for kind, table in (("epoch", view.epoch_table), ("step", view.step_table)):
+                prefix = f"{key}/{kind}/"
+                index = arrays[f"{key}/{kind}s"]
+                if len(index):
+                    table.append(index, names, {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)})
+            for stat, unit_names in about["units"].items():
+                for i, name in enumerate(unit_names):
+                    array = arrays[f"{key}/unit/{stat}/{i}"]
+                    rows = list(zip(arrays[f"{key}/epochs"].tolist(), array, strict=True))
+                    view.units.setdefault(stat, {})[name] = rows
+        return recording
+
