@@ -1,0 +1,106 @@
+"""keras_introspect: see inside a Keras model while `fit` trains it.
+
+Names load on first use, so that recordings and plots work on a machine without TensorFlow.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from keras_introspect.errors import UnknownNameError
+from keras_introspect.recording import Recording, Series
+
+if TYPE_CHECKING:
+    from keras_introspect import plots
+    from keras_introspect.collectors import Collector, Gradients, LayerOutputs, OutputGradients, Updates, Weights
+    from keras_introspect.model import IntrospectiveModel, IntrospectiveSequential, instrument
+    from keras_introspect.statistics import Statistic
+
+__version__ = "0.1.0"
+
+_NEEDS_KERAS = {
+    "IntrospectiveModel": "model",
+    "IntrospectiveSequential": "model",
+    "instrument": "model",
+    "Collector": "collectors",
+    "Gradients": "collectors",
+    "LayerOutputs": "collectors",
+    "OutputGradients": "collectors",
+    "Updates": "collectors",
+    "Weights": "collectors",
+    "Statistic": "statistics",
+}
+_MODULES = ("plots", "recording")
+
+__all__ = [
+    "Collector",
+    "Gradients",
+    "IntrospectiveModel",
+    "IntrospectiveSequential",
+    "LayerOutputs",
+    "OutputGradients",
+    "Recording",
+    "Series",
+    "Statistic",
+    "UnknownNameError",
+    "Updates",
+    "Weights",
+    "instrument",
+    "plots",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _NEEDS_KERAS:
+        from keras_introspect import requirements
+
+        requirements.check()
+        return getattr(importlib.import_module(f"{__name__}.{_NEEDS_KERAS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _RegisterWithKeras(importlib.abc.MetaPathFinder):
+    """Registers our classes as soon as Keras is imported, so that `keras.saving.load_model` finds them.
+
+    Our names load lazily, and Keras looks up classes of saved models among those registered only.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "keras":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                _register()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _register() -> None:
+    from keras_introspect import requirements
+
+    if requirements.problem() is None:
+        importlib.import_module(f"{__name__}.model")
+
+
+if "keras" in sys.modules:
+    _register()
+else:
+    sys.meta_path.insert(0, _RegisterWithKeras())

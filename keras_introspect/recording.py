@@ -7,7 +7,9 @@ inside every callback's `on_epoch_end`, and is saved to one `.npz` file that hol
 import fnmatch
 import io
 import json
+import math
 import os
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,9 +19,19 @@ import numpy as np
 from keras_introspect.errors import unknown_name
 
 FORMAT_VERSION = 1
+_FORMAT = "keras_introspect recording"
 _META = "recording.json"
+_DEFLATE_LIMIT = 1032  # deflate expands no byte to more (zlib.net/zlib_tech.html); all-zero series come near it
 
 Values = dict[str, np.ndarray]
+Shape = tuple[int | None, ...]
+
+
+def _frozen(array: Any, dtype: Any = None) -> np.ndarray:
+    """A read-only view: the array it looks at stays as it was."""
+    view = np.asarray(array, dtype).view()
+    view.flags.writeable = False
+    return view
 
 
 class Series:
@@ -49,7 +61,7 @@ class Series:
     def __init__(
         self,
         names: Sequence[str],
-        shapes: Sequence[tuple[int | None, ...]],
+        shapes: Sequence[Shape],
         epochs: np.ndarray,
         epoch_values: Values,
         steps: np.ndarray | None = None,
@@ -62,12 +74,14 @@ class Series:
         self.view = view
         self.names = tuple(names)
         self.shapes = tuple(tuple(shape) for shape in shapes)
-        self.epochs = np.asarray(epochs, np.int64)
-        self.steps = np.asarray([] if steps is None else steps, np.int64)
-        self.quantile_levels = quantile_levels
-        self._epoch_values = epoch_values
-        self._step_values = step_values or {}
-        self._unit_values = unit_values or {}
+        self.epochs = _frozen(epochs, np.int64)
+        self.steps = _frozen([] if steps is None else steps, np.int64)
+        self.quantile_levels = None if quantile_levels is None else _frozen(quantile_levels)
+        self._epoch_values = {key: _frozen(value) for key, value in epoch_values.items()}
+        self._step_values = {key: _frozen(value) for key, value in (step_values or {}).items()}
+        self._unit_values = {
+            key: {name: _frozen(value) for name, value in units.items()} for key, units in (unit_values or {}).items()
+        }
         self._single = single
 
     @property
@@ -162,30 +176,34 @@ class Series:
         )
 
 
+_Block = tuple[np.ndarray, tuple[str, ...], Values]  # index (rows,), the tensors' names, statistic → (rows, L, …)
+
+
 class _Table:
     """Rows of one index (epochs or steps), appended block by block and joined by name when read."""
 
     def __init__(self) -> None:
-        self.blocks: list[tuple[np.ndarray, tuple[str, ...], Values]] = []
+        self.blocks: list[_Block] = []
 
-    def append(self, index: Any, names: Sequence[str], values: Mapping[str, Any]) -> None:
-        index = np.atleast_1d(np.asarray(index, np.int64))
+    @staticmethod
+    def block(index: Any, names: Sequence[str], values: Mapping[str, Any]) -> _Block:
+        """Checks and copies rows: what is recorded must not change with its source."""
+        index = np.atleast_1d(np.array(index, np.int64))
         arrays = {}
         for key, value in values.items():
-            array = np.array(value, np.float64)  # a copy: what is recorded must not change with its source
-            if array.shape[:2] != (len(index), len(names)):
+            array = np.array(value, np.float64)
+            if array.shape[:2] != (len(index), len(names)) or array.ndim > 3:
                 raise ValueError(
                     f"{key!r} has shape {array.shape}; expected ({len(index)}, {len(names)}, …): rows × tensors."
                 )
             arrays[key] = array
-        self.blocks.append((index, tuple(names), arrays))
+        return index, tuple(names), arrays
 
     def join(self, names: Sequence[str]) -> tuple[np.ndarray, Values]:
         """Joins the blocks; where one lacks a tensor or statistic, the value is NaN."""
-        if len(self.blocks) > 1:
-            index = np.concatenate([block[0] for block in self.blocks])
-        else:
-            index = self.blocks[0][0] if self.blocks else np.zeros(0, np.int64)
+        if len(self.blocks) == 1 and self.blocks[0][1] == tuple(names):
+            return self.blocks[0][0], self.blocks[0][2]
+        index = np.concatenate([np.zeros(0, np.int64), *(block[0] for block in self.blocks)])
         column = {name: i for i, name in enumerate(names)}
         tails = {key: array.shape[2:] for _, _, values in self.blocks for key, array in values.items()}
         joined = {key: np.full((len(index), len(names), *tail), np.nan) for key, tail in tails.items()}
@@ -193,7 +211,7 @@ class _Table:
         for block_index, block_names, values in self.blocks:
             columns = [column[name] for name in block_names]
             for key, array in values.items():
-                if array.shape[2:] == tails[key]:  # other quantile levels than the newest are left out
+                if array.shape[2:] == tails[key]:
                     joined[key][row : row + len(block_index), columns] = array
             row += len(block_index)
         return index, joined
@@ -203,12 +221,15 @@ class _Table:
             index, values = self.join(names)
             self.blocks = [(index, tuple(names), values)]
 
+    def drop_quantiles(self) -> None:
+        self.blocks = [(i, names, {k: v for k, v in values.items() if v.ndim < 3}) for i, names, values in self.blocks]
+
 
 class _View:
     """The growing side of one `Series`."""
 
     def __init__(self) -> None:
-        self.shapes: dict[str, tuple[int | None, ...]] = {}
+        self.shapes: dict[str, Shape] = {}
         self.epoch_table = _Table()
         self.step_table = _Table()
         self.units: dict[str, dict[str, list[tuple[int, np.ndarray]]]] = {}
@@ -216,10 +237,15 @@ class _View:
         self.single = False
         self._series: Series | None = None
 
-    def add(self, names: Sequence[str], shapes: Sequence[Sequence[int | None]]) -> None:
-        for name, shape in zip(names, shapes, strict=True):
-            self.shapes[name] = tuple(shape)
+    def add(self, shapes: Mapping[str, Shape], quantile_levels: np.ndarray | None) -> None:
         self._series = None
+        self.shapes.update(shapes)
+        if quantile_levels is None:
+            return
+        if self.quantile_levels is not None and not np.array_equal(self.quantile_levels, quantile_levels):
+            self.epoch_table.drop_quantiles()  # a series has one set of levels: the newest
+            self.step_table.drop_quantiles()
+        self.quantile_levels = quantile_levels
 
     def series(self, view: str) -> Series:
         if self._series is None:
@@ -228,8 +254,6 @@ class _View:
             self.step_table.compact(names)
             epochs, epoch_values = self.epoch_table.join(names)
             steps, step_values = self.step_table.join(names)
-            for array in (epochs, steps, *epoch_values.values(), *step_values.values()):
-                array.flags.writeable = False
             self._series = Series(
                 names,
                 tuple(self.shapes.values()),
@@ -289,7 +313,9 @@ class Recording(Mapping[str, Series]):
 
     def __getitem__(self, view: str) -> Series:
         if view not in self._views:
-            raise unknown_name("view in this recording", view, self._views, "A view exists once a collector observed it.")
+            raise unknown_name(
+                "view in this recording", view, self._views, "A view exists once a collector observed it."
+            )
         return self._views[view].series(view)
 
     def __iter__(self) -> Iterator[str]:
@@ -371,8 +397,9 @@ class Recording(Mapping[str, Series]):
         kept = {}
         for key, value in logs.items():
             try:
-                kept[key] = float(value)
-            except (TypeError, ValueError):
+                if np.ndim(value) == 0 and not isinstance(value, str | bytes):
+                    kept[key] = float(value)
+            except (TypeError, ValueError, OverflowError):
                 continue
         self._logs[int(epoch)] = kept
 
@@ -397,12 +424,17 @@ class Recording(Mapping[str, Series]):
             units: statistic → name → array (channels,).
             quantile_levels: shape (Q,), percent.
         """
-        target = self._view(view, names, shapes, quantile_levels)
-        target.epoch_table.append([epoch], names, {key: np.asarray(value)[None] for key, value in values.items()})
-        for key, by_name in (units or {}).items():
-            for name, value in by_name.items():
-                rows = target.units.setdefault(key, {}).setdefault(name, [])
-                rows.append((int(epoch), np.array(value, np.float64)))
+        block = _Table.block([epoch], names, {key: np.asarray(value)[None] for key, value in values.items()})
+        rows = [
+            (key, name, np.array(value, np.float64)) for key, by in (units or {}).items() for name, value in by.items()
+        ]
+        for key, name, row in rows:
+            if row.ndim != 1:
+                raise ValueError(f"unit series {key!r} of {name!r} has shape {row.shape}; expected (channels,).")
+        target = self._grown(view, block, shapes, quantile_levels)
+        target.epoch_table.blocks.append(block)
+        for key, name, row in rows:
+            target.units.setdefault(key, {}).setdefault(name, []).append((int(epoch), row))
 
     def add_steps(
         self,
@@ -414,13 +446,26 @@ class Recording(Mapping[str, Series]):
         quantile_levels: Any = None,
     ) -> None:
         """Appends a block of steps of a view: `values` maps a statistic to an array (S, L) or (S, L, Q)."""
-        self._view(view, names, shapes, quantile_levels).step_table.append(steps, names, values)
+        block = _Table.block(steps, names, values)
+        self._grown(view, block, shapes, quantile_levels).step_table.blocks.append(block)
 
-    def _view(self, key: str, names: Sequence[str], shapes: Sequence[Sequence[int | None]], levels: Any) -> _View:
-        view = self._views.setdefault(key, _View())
-        view.add(names, shapes)
-        if levels is not None:
-            view.quantile_levels = np.asarray(levels, np.float64)
+    def _grown(self, key: str, block: _Block, shapes: Sequence[Sequence[int | None]], levels: Any) -> _View:
+        """The view made ready for a block, or, where the block does not fit, an error that leaves all as it was."""
+        by_name = {
+            name: tuple(None if size is None else int(size) for size in shape)
+            for name, shape in zip(block[1], shapes, strict=True)
+        }
+        view = self._views.get(key) or _View()
+        levels = None if levels is None else np.array(levels, np.float64)
+        newest = view.quantile_levels if levels is None else levels
+        for statistic, array in block[2].items():
+            if array.ndim == 3 and newest is not None and newest.shape != array.shape[2:]:
+                raise ValueError(
+                    f"{statistic!r} has shape {array.shape}, but quantile_levels has shape {newest.shape}; "
+                    "expected one level for each entry of the last axis."
+                )
+        view.add(by_name, levels)
+        self._views[key] = view
         return view
 
     # --- files ---
@@ -432,6 +477,8 @@ class Recording(Mapping[str, Series]):
         try:
             with open(temporary, "wb") as file:
                 file.write(self.to_bytes())
+                file.flush()
+                os.fsync(file.fileno())  # or a crash of the machine could leave the new name on an empty file
             os.replace(temporary, path)
         except BaseException:
             if os.path.exists(temporary):
@@ -455,54 +502,67 @@ class Recording(Mapping[str, Series]):
 
     def to_bytes(self) -> bytes:
         """The content of the `.npz` file."""
-        arrays: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray] = {_META: np.zeros(0, np.uint8)}
+
+        def put(name: str, array: np.ndarray) -> str:
+            member = re.sub(r"[^\w/:.-]", "_", name)[:200]  # zip cuts a name at NUL, Windows turns "\\" into "/"
+            member += f"~{len(arrays)}" if member in arrays else ""
+            arrays[member] = array
+            return member
+
         views: dict[str, Any] = {}
         for key, view in self._views.items():
             series = view.series(key)
+            levels = series.quantile_levels
             views[key] = {
-                "names": list(series.names),
-                "shapes": [list(shape) for shape in series.shapes],
+                "names": series.names,
+                "shapes": series.shapes,
                 "single": view.single,
-                "units": {stat: list(by_name) for stat, by_name in series._unit_values.items()},
+                "epochs": put(f"{key}/epochs", series.epochs),
+                "steps": put(f"{key}/steps", series.steps),
+                "quantile_levels": None if levels is None else put(f"{key}/quantile_levels", levels),
+                "epoch": {stat: put(f"{key}/epoch/{stat}", array) for stat, array in series._epoch_values.items()},
+                "step": {stat: put(f"{key}/step/{stat}", array) for stat, array in series._step_values.items()},
+                "unit": {
+                    stat: {name: put(f"{key}/unit/{stat}/{name}", array) for name, array in by_name.items()}
+                    for stat, by_name in series._unit_values.items()
+                },
             }
-            arrays[f"{key}/epochs"] = series.epochs
-            arrays[f"{key}/steps"] = series.steps
-            if series.quantile_levels is not None:
-                arrays[f"{key}/quantile_levels"] = series.quantile_levels
-            for stat, array in series._epoch_values.items():
-                arrays[f"{key}/epoch/{stat}"] = array
-            for stat, array in series._step_values.items():
-                arrays[f"{key}/step/{stat}"] = array
-            for stat, by_name in series._unit_values.items():
-                for i, array in enumerate(by_name.values()):
-                    arrays[f"{key}/unit/{stat}/{i}"] = array
         epochs = sorted(self._logs)
-        for name in dict.fromkeys(key for logs in self._logs.values() for key in logs):
-            arrays[f"logs/{name}"] = np.array([self._logs[e].get(name, np.nan) for e in epochs], np.float64)
+        names = dict.fromkeys(key for logs in self._logs.values() for key in logs)
         meta = {
-            "format": "keras_introspect recording",
+            "format": _FORMAT,
             "version": FORMAT_VERSION,
             "views": views,
             "log_epochs": epochs,
+            "logs": {
+                name: put(f"logs/{name}", np.array([self._logs[e].get(name, np.nan) for e in epochs])) for name in names
+            },
             "unobserved": self.unobserved,
             "metadata": self.metadata,
         }
+        arrays[_META] = np.frombuffer(json.dumps(meta, default=_plain).encode(), np.uint8)
         buffer = io.BytesIO()
-        encoded = np.frombuffer(json.dumps(meta, default=str).encode(), np.uint8)
-        np.savez_compressed(buffer, **{_META: encoded, **arrays})
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
         return buffer.getvalue()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Recording":
-        """The inverse of `to_bytes`."""
+        """The inverse of `to_bytes`.
+
+        Raises:
+            ValueError: see `load`.
+        """
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as file:
-                arrays = {key: file[key] for key in file.files}
+            arrays = _read_npz(data)
             meta = json.loads(arrays.pop(_META).tobytes())
-            version = meta["version"]
-        except (KeyError, ValueError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            if meta["format"] != _FORMAT:
+                raise ValueError(f"its format is {meta['format']!r}")
+            version = int(meta["version"])
+        except Exception as error:  # damage shows as many types: zlib.error, RuntimeError, struct.error, …
             raise ValueError(
-                f"this is no recording, or it is damaged ({error}). Expected a file that Recording.save() wrote."
+                f"this is no recording, or it is damaged ({type(error).__name__}: {error}). "
+                "Expected a file that Recording.save() wrote."
             ) from error
         if version > FORMAT_VERSION:
             raise ValueError(
@@ -511,34 +571,74 @@ class Recording(Mapping[str, Series]):
             )
         try:
             return cls._from_arrays(meta, arrays)
-        except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
-            raise ValueError(f"the recording is damaged ({error}).") from error
+        except Exception as error:
+            raise ValueError(f"the recording is damaged ({type(error).__name__}: {error}).") from error
 
     @classmethod
     def _from_arrays(cls, meta: Mapping[str, Any], arrays: Values) -> "Recording":
         recording = cls()
         recording.unobserved = dict(meta["unobserved"])
         recording.metadata = dict(meta["metadata"])
-        epochs = list(meta["log_epochs"])
-        logs: dict[int, dict[str, float]] = {int(epoch): {} for epoch in epochs}
-        for key, array in arrays.items():
-            if key.startswith("logs/"):
-                for epoch, value in zip(epochs, array, strict=True):
-                    logs[int(epoch)][key[len("logs/") :]] = float(value)
-        recording._logs = logs
+        recording._logs = {int(epoch): {} for epoch in meta["log_epochs"]}
+        for name, member in meta["logs"].items():
+            for logs, value in zip(recording._logs.values(), arrays[member].tolist(), strict=True):
+                logs[name] = float(value)
         for key, about in meta["views"].items():
-            names, shapes = about["names"], about["shapes"]
-            view = recording._view(key, names, shapes, arrays.get(f"{key}/quantile_levels"))
+            names = about["names"]
+            if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+                raise ValueError(f"the tensors of {key!r} are {names}; expected names, each once")
+            levels = None if about["quantile_levels"] is None else arrays[about["quantile_levels"]]
+            for kind in ("epoch", "step"):
+                values = {stat: arrays[member] for stat, member in about[kind].items()}
+                block = _Table.block(arrays[about[f"{kind}s"]], names, values)
+                view = recording._grown(key, block, about["shapes"], levels)
+                if len(block[0]):
+                    (view.epoch_table if kind == "epoch" else view.step_table).blocks.append(block)
             view.single = bool(about["single"])
-            for kind, table in (("epoch", view.epoch_table), ("step", view.step_table)):
-                prefix = f"{key}/{kind}/"
-                index = arrays[f"{key}/{kind}s"]
-                if len(index):
-                    table.append(index, names, {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)})
-            for stat, unit_names in about["units"].items():
-                for i, name in enumerate(unit_names):
-                    array = arrays[f"{key}/unit/{stat}/{i}"]
-                    rows = list(zip(arrays[f"{key}/epochs"].tolist(), array, strict=True))
-                    view.units.setdefault(stat, {})[name] = rows
+            epochs = arrays[about["epochs"]].tolist()
+            for stat, by_name in about["unit"].items():
+                view.units[stat] = {}
+                for name, member in by_name.items():
+                    rows = arrays[member].astype(np.float64)
+                    if rows.ndim != 2:
+                        raise ValueError(f"unit series {stat!r} of {name!r} has shape {rows.shape}; expected two axes")
+                    view.units[stat][name] = list(zip(epochs, rows, strict=True))
         return recording
 
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know, as what it knows: a NumPy number as its number, all else as its text."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)
+
+
+def _read_npz(data: bytes) -> Values:
+    """Reads an `.npz` without trusting it: no pickle, and no memory that the bytes present cannot fill."""
+    arrays: Values = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = archive.infolist()
+        if sum(member.compress_size for member in members) > len(data):
+            raise ValueError("its members overlap")
+        for member in members:
+            name, size = member.filename.removesuffix(".npy"), member.file_size
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or name in arrays:
+                raise ValueError(f"{name!r} is compressed in an unexpected way, or there twice")
+            if size > _DEFLATE_LIMIT * member.compress_size:
+                raise ValueError(f"{name!r} promises {size} bytes from {member.compress_size}")
+            with archive.open(member) as file:
+                content = file.read(size)
+            if len(content) != size:
+                raise ValueError(f"{name!r} promises {size} bytes and holds {len(content)}")
+            arrays[name] = _read_npy(name, content)
+    return arrays
+
+
+def _read_npy(name: str, content: bytes) -> np.ndarray:
+    file = io.BytesIO(content)
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"{name!r} has npy version {version}, expected (1, 0)")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.kind not in "fiu" or math.prod(shape) * dtype.itemsize != len(content) - file.tell():
+        raise ValueError(f"{name!r} promises {dtype} of shape {shape}, and holds {len(content) - file.tell()} bytes")
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)

@@ -1,0 +1,101 @@
+"""The epoch boundary: read, record, log, reset."""
+
+from typing import Any
+
+import keras
+
+from keras_introspect.errors import unknown_name
+from keras_introspect.observer import Observer
+
+
+class Recorder(keras.callbacks.Callback):
+    """First in the list: records the epoch and adds our keys to its logs, before any other callback looks."""
+
+    def __init__(self, observer: Observer, others: list[Any]) -> None:
+        super().__init__()
+        self._observer = observer
+        self._others = others
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        for callback in self._others:
+            key = getattr(callback, "monitor", None)
+            if isinstance(key, str) and self._observer.is_log_key(key) is False:
+                raise unknown_name(
+                    f"key that {type(callback).__name__} monitors",
+                    key,
+                    self._observer.log_keys(),
+                    'A collector with logs="layers" adds "<collector>/<statistic>/<layer>" keys.',
+                )
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._observer.begin_epoch()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        ours = self._observer.end_epoch(self.model, epoch)
+        if logs is not None:
+            self._observer.add_logs(logs)
+            logs.update(ours)
+
+
+class HideFromProgressBar(keras.callbacks.Callback):
+    """Just before the progress bar: takes our keys out of the logs, and `ShowAgain` puts them back."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__()
+        self._observer = observer
+        self.hidden: dict[str, Any] = {}
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            self._observer.add_logs(logs)  # once more: other callbacks may have added theirs
+            self.hidden = {key: logs.pop(key) for key in list(logs) if self._observer.hidden_from_progress_bar(key)}
+
+
+class ShowAgain(keras.callbacks.Callback):
+    """Just after the progress bar."""
+
+    def __init__(self, hider: HideFromProgressBar) -> None:
+        super().__init__()
+        self._hider = hider
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            logs.update(self._hider.hidden)
+
+
+def with_recorder(callbacks: Any, observer: Observer, verbose: Any) -> Any:
+    """The callbacks of a `fit`, with ours around them.
+
+    Args:
+        callbacks: what the user gave: `None`, a callback, a list, or a `CallbackList`.
+        observer: the model's observer.
+        verbose: as given to `fit`.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        inner = callbacks.callbacks
+        inner[:] = _around([c for c in inner if not isinstance(c, (Recorder, HideFromProgressBar, ShowAgain))], observer)
+        callbacks.set_model(callbacks.model)
+        return callbacks
+    if callbacks is None:
+        given = []
+    elif isinstance(callbacks, (list, tuple)):
+        given = list(keras.tree.flatten(callbacks))
+    else:
+        given = [callbacks]
+    # Keras appends a History and a progress bar of its own where there are none, behind everything else: too late.
+    if not any(isinstance(callback, keras.callbacks.History) for callback in given):
+        given.append(keras.callbacks.History())
+    if verbose != 0 and not any(isinstance(callback, keras.callbacks.ProgbarLogger) for callback in given):
+        given.append(keras.callbacks.ProgbarLogger())
+    return _around(given, observer)
+
+
+def _around(callbacks: list[Any], observer: Observer) -> list[Any]:
+    arranged: list[Any] = [Recorder(observer, callbacks)]
+    for callback in callbacks:
+        if isinstance(callback, keras.callbacks.ProgbarLogger):
+            hider = HideFromProgressBar(observer)
+            arranged += [hider, callback, ShowAgain(hider)]
+        else:
+            arranged.append(callback)
+    return arranged

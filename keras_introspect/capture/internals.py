@@ -1,0 +1,86 @@
+"""Every private name of Keras and TensorFlow that we touch, each with the reason; `tests/capture` pins them.
+
+Tried with Keras 3.10 to 3.15 and TensorFlow 2.18 to 2.21.
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+from keras.src.models.functional import Functional
+from keras.src.models.model import functional_init_arguments
+from keras.src.saving.keras_saveable import KerasSaveable
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph, WhileBodyFuncGraph
+
+__all__ = [
+    "Functional",
+    "KerasSaveable",
+    "copy_tensor_annotations",
+    "current_graph",
+    "flatten_layers",
+    "functional_init_arguments",
+    "hides_logits",
+    "inside_control_flow_of",
+    "is_not_a_real_call",
+    "own_variables",
+    "tape_is_stopped",
+]
+
+
+def current_graph() -> Any:
+    """The graph being traced, or `None` when running eagerly."""
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def tape_is_stopped() -> bool:
+    """Whether gradient recording is paused, as it is in the forward pass of `tf.recompute_grad` (`keras.remat`)."""
+    return bool(pywrap_tfe.TFE_Py_TapeSetIsStopped())
+
+
+def is_not_a_real_call() -> bool:
+    """Whether a layer is called for its output spec only, or statelessly: nothing is computed then."""
+    return bool(in_symbolic_scope() or in_stateless_scope())
+
+
+def inside_control_flow_of(graph: Any, root: Any) -> bool:
+    """Whether `graph` hangs below `root` by loop bodies and branches only.
+
+    A user's own `tf.function`, or the function of `Dataset.map`, is traced once and outlives the step: not to be touched.
+    """
+    while graph is not None and graph is not root:
+        if not isinstance(graph, (WhileBodyFuncGraph, CondBranchFuncGraph)):
+            return False
+        graph = getattr(graph, "outer_graph", None)
+    return graph is root
+
+
+def flatten_layers(model: Any) -> list[Any]:
+    """Every layer of a model at all depths, without the model itself and input layers."""
+    layers = model._flatten_layers(include_self=False)
+    return [layer for layer in layers if not isinstance(layer, keras.layers.InputLayer)]
+
+
+def own_variables(layer: Any) -> list[Any]:
+    """The variables that a layer holds itself, not those of its sublayers."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def hides_logits(tensor: Any) -> bool:
+    """Whether Keras's cross-entropies would find the logits of this tensor through the op that made it.
+
+    They look at `tensor._keras_logits`, which a copy can carry, or else at `tensor.op.type`, which it cannot.
+    """
+    if hasattr(tensor, "_keras_logits") or tf.executing_eagerly():
+        return False
+    return getattr(getattr(tensor, "op", None), "type", None) in ("Softmax", "Sigmoid")
+
+
+def copy_tensor_annotations(source: Any, target: Any) -> None:
+    """Hands on what Keras ties to a tensor object: its mask, and the logits that its cross-entropies look for."""
+    for attribute in ("_keras_mask", "_keras_logits"):
+        value = getattr(source, attribute, None)
+        if value is not None:
+            setattr(target, attribute, value)

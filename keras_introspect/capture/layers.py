@@ -1,0 +1,173 @@
+"""Layer outputs and their gradients: taps on `layer.call`, there only while a step is traced or run."""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_introspect.capture import internals
+from keras_introspect.capture.capture import Capture, Seen, active
+
+_LOCK = threading.RLock()
+
+HEAD_REASON = (
+    "its gradient does not exist in the step: the cross-entropy is computed from the logits, not from these "
+    "probabilities"
+)
+FUNCTION_REASON = "it is called inside a tf.function of its own, whose trace outlives the step"
+INTEGER_REASON = "it returns no floating-point tensor"
+LOOP_REASON = "it is called inside a loop or branch within the step"
+
+
+class LayerTaps:
+    """Context: taps every layer of a model, refcounted, since replica threads share the layers.
+
+    The taps are instance attributes over `layer.call`; they hand tensors to the thread's active capture. Sublayers that
+    a layer makes while it is built are tapped as they appear.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._users = 0
+        self._tapped: dict[int, tuple[Any, str]] = {}
+
+    def __enter__(self) -> None:
+        with _LOCK:
+            self._users += 1
+            self._tap_all(self._model)
+
+    def __exit__(self, *_: object) -> None:
+        with _LOCK:
+            self._users -= 1
+            if self._users == 0:
+                for owner, attribute in self._tapped.values():
+                    owner.__dict__.pop(attribute, None)
+                self._tapped.clear()
+
+    def _tap_all(self, owner: Any) -> None:
+        for layer in internals.flatten_layers(owner):
+            if id(layer) not in self._tapped:
+                self._tap(layer)
+        if owner is self._model and id(owner) not in self._tapped:
+            self._put(owner, "call", self._announcing(owner, owner.call))
+
+    def _tap(self, layer: Any) -> None:
+        # Keras ≥ 3.10: Operation.__call__ picks the function to run by these two private attributes.
+        if getattr(layer, "_remat_mode", None) is not None:
+            original = layer.rematerialized_call
+
+            def rematerialized_call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+                return self._observing(layer, original(fn, *args, **kwargs))
+
+            self._put(layer, "rematerialized_call", rematerialized_call)
+        elif getattr(layer, "quantization_mode", None) is not None:
+            self._put(layer, "quantized_call", self._observing(layer, layer.quantized_call))
+        else:
+            self._put(layer, "call", self._observing(layer, layer.call))
+
+    def _put(self, owner: Any, attribute: str, function: Any) -> None:
+        if attribute in owner.__dict__:
+            return  # somebody else's patch, such as Keras's own calibration: leave it
+        owner.__dict__[attribute] = function  # not setattr: Keras would track it
+        self._tapped[id(owner)] = (owner, attribute)
+
+    def _announcing(self, owner: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a call so that the layers made in `build`, just before it, are tapped too."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with _LOCK:
+                if self._users:
+                    self._tap_all(owner)
+            return function(*args, **kwargs)
+
+        return call
+
+    def _observing(self, layer: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+        announced = self._announcing(layer, function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outputs = announced(*args, **kwargs)
+            capture = active()
+            if capture is None or internals.is_not_a_real_call():
+                return outputs
+            return _observe(capture, layer, outputs)
+
+        return call
+
+
+def _observe(capture: Capture, layer: Any, outputs: Any) -> Any:
+    name = capture.names.of(layer)
+    capture.called[id(layer)] = layer
+    if not capture.in_step_graph():
+        below = internals.inside_control_flow_of(internals.current_graph(), capture.graph)
+        reason = LOOP_REASON if below else FUNCTION_REASON
+        capture.missed[("layer_outputs", name)] = reason
+        capture.missed[("output_gradients", name)] = reason
+        return outputs
+    flat = keras.tree.flatten(outputs)
+    observed, floats = [], 0
+    for i, tensor in enumerate(flat):
+        key = name if i == 0 else f"{name}:{i}"
+        values = _values_of(tensor)
+        if tf.is_tensor(values) and values.dtype.is_floating:
+            floats += 1
+            tensor = _observe_tensor(capture, layer, key, tensor, values)
+        observed.append(tensor)
+    if not floats:
+        dtypes = sorted({str(getattr(tensor, "dtype", type(tensor).__name__)) for tensor in flat})
+        reason = f"{INTEGER_REASON} but {', '.join(dtypes) or 'nothing'}"
+        capture.missed[("layer_outputs", name)] = reason
+        capture.missed[("output_gradients", name)] = reason
+    return keras.tree.pack_sequence_as(outputs, observed)
+
+
+def _observe_tensor(capture: Capture, layer: Any, key: str, tensor: Any, values: Any) -> Any:
+    stopped = internals.tape_is_stopped()
+    if capture.wanted.outputs:
+        capture.add_output(key, Seen(values, layer, recomputed=not stopped))
+    if not capture.wanted.output_gradients or stopped:
+        return tensor
+    if internals.hides_logits(tensor):
+        capture.missed[("output_gradients", key)] = (
+            "Keras's cross-entropies look for the logits behind it, which a tap would hide"
+        )
+        return tensor
+    tapped = _with_values(tensor, _tap(capture, layer, key, values))
+    internals.copy_tensor_annotations(tensor, tapped)
+    return tapped
+
+
+def _values_of(tensor: Any) -> Any:
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor.flat_values
+    if isinstance(tensor, tf.SparseTensor):
+        return tensor.values
+    return tensor
+
+
+def _with_values(tensor: Any, values: Any) -> Any:
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor.with_flat_values(values)
+    if isinstance(tensor, tf.SparseTensor):
+        return tf.SparseTensor(tensor.indices, values, tensor.dense_shape)
+    return values
+
+
+def _tap(capture: Capture, layer: Any, key: str, values: Any) -> Any:
+    """The same tensor, whose gradient passes by the capture in whichever tape the user holds."""
+
+    @tf.custom_gradient
+    def tap(x: Any) -> tuple[Any, Callable[[Any], Any]]:
+        def gradient(dy: Any) -> Any:
+            if capture.in_step_graph():
+                capture.add_output_gradient(key, Seen(tf.convert_to_tensor(dy), layer))
+            return dy
+
+        return tf.identity(x), gradient
+
+    return tap(values)

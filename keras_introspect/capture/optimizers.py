@@ -1,0 +1,131 @@
+"""Gradients as they reach the optimizers, and the scale that is on them."""
+
+import threading
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_introspect.capture.capture import Capture, Seen, active
+
+_LOCK = threading.RLock()
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """`model.optimizer` and every optimizer that the model holds as an attribute, in a list, tuple or dict."""
+    found: list[Any] = []
+
+    def look(value: Any, depth: int) -> None:
+        if isinstance(value, keras.optimizers.Optimizer):
+            if not any(value is other for other in found):
+                found.append(value)
+        elif depth and isinstance(value, dict):
+            for item in value.values():
+                look(item, depth - 1)
+        elif depth and isinstance(value, (list, tuple)):
+            for item in value:
+                look(item, depth - 1)
+
+    look(getattr(model, "optimizer", None), 0)
+    for value in list(vars(model).values()):
+        look(value, 2)
+    return found
+
+
+class OptimizerTaps:
+    """Context: taps `apply` of every optimizer of a model while a step is traced or run, refcounted."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._users = 0
+        self._tapped: list[Any] = []
+
+    def __enter__(self) -> None:
+        with _LOCK:
+            self._users += 1
+            if self._users == 1:
+                self._tapped = [o for o in optimizers_of(self._model) if "apply" not in o.__dict__]
+                for optimizer in self._tapped:
+                    optimizer.__dict__["apply"] = _observing(optimizer, optimizer.apply)
+
+    def __exit__(self, *_: object) -> None:
+        with _LOCK:
+            self._users -= 1
+            if self._users == 0:
+                for optimizer in self._tapped:
+                    optimizer.__dict__.pop("apply", None)
+                self._tapped = []
+
+
+def _observing(optimizer: Any, original: Any) -> Any:
+    def apply(grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
+        capture = active()
+        # A LossScaleOptimizer calls its inner optimizer's apply in turn: the outer call has it all.
+        if capture is None or capture.applying or not capture.in_step_graph():
+            return original(grads, trainable_variables, **kwargs)
+        grads = list(grads)
+        # Keras ≥ 3.10 keeps what an optimizer was built for in _trainable_variables, its default here.
+        variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        _observe(capture, optimizer, grads, variables)
+        capture.applying = True
+        try:
+            return original(grads, trainable_variables if trainable_variables is None else variables, **kwargs)
+        finally:
+            capture.applying = False
+
+    return apply
+
+
+def _observe(capture: Capture, optimizer: Any, grads: list[Any], variables: list[Any]) -> None:
+    scale = loss_scale(optimizer)
+    capture.loss_scale = scale if capture.loss_scale is None else capture.loss_scale
+    for gradient, variable in zip(grads, variables, strict=False):
+        if capture.wanted.values_before:
+            capture.keep_value(variable)
+        # float8 training keeps scales in variables whose "gradient" is their next value (Keras ≥ 3.5).
+        if gradient is None or getattr(variable, "overwrite_with_gradient", False):
+            continue
+        if capture.wanted.gradients:
+            capture.add_gradient(variable, _unscaled(_dense_rows(gradient), scale))
+
+
+def loss_scale(optimizer: Any) -> Any:
+    """What the loss was multiplied by: a float32 scalar tensor, read now, before `apply` changes it, or `None`."""
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        scale = optimizer.dynamic_scale if optimizer.built else optimizer.initial_scale
+        return tf.cast(tf.convert_to_tensor(scale), tf.float32)
+    factor = getattr(optimizer, "loss_scale_factor", None)
+    return None if not factor else tf.constant(float(factor), tf.float32)
+
+
+def unscaled(values: Any, scale: Any) -> Any:
+    """Divides the loss scale out, in float32: in float16 the quotient may underflow."""
+    if scale is None:
+        return values
+    values = values if values.dtype == tf.float64 else tf.cast(values, tf.float32)
+    return values / tf.cast(scale, values.dtype)
+
+
+def _unscaled(seen: Seen, scale: Any) -> Seen:
+    return seen._replace(values=unscaled(seen.values, scale))
+
+
+def _dense_rows(gradient: Any) -> Seen:
+    """A sparse gradient as the sums of its repeated rows, and the number of elements that it leaves zero.
+
+    The gradient of an embedding lists a row for each lookup, the same row many times. What the optimizer applies is
+    their sum; and what statistics describe. The full matrix is never made where it has more rows than were looked up.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return Seen(tf.convert_to_tensor(gradient))
+    rows = tf.cast(gradient.dense_shape[0], tf.int64)
+    indices = tf.cast(gradient.indices, tf.int64)
+    values = gradient.values
+    looked_up = tf.shape(indices, tf.int64)[0]
+    order = tf.argsort(indices)
+    indices, values = tf.gather(indices, order), tf.gather(values, order)
+    is_new = tf.concat([tf.zeros_like(indices[:1]), tf.cast(indices[1:] != indices[:-1], tf.int64)], axis=0)
+    kept = tf.minimum(rows, looked_up)  # no more rows than these can differ; what stays empty of them is zero in truth
+    summed = tf.math.unsorted_segment_sum(values, tf.cumsum(is_new), kept)
+    width = tf.size(values, tf.int64) // tf.maximum(looked_up, 1)
+    return Seen(summed, zeros=(rows - kept) * width)

@@ -1,0 +1,73 @@
+"""Collectors: what is observed, one a file."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from keras_introspect.collectors.base import Collector
+from keras_introspect.collectors.gradients import Gradients
+from keras_introspect.collectors.layer_outputs import LayerOutputs
+from keras_introspect.collectors.output_gradients import OutputGradients
+from keras_introspect.collectors.updates import Updates
+from keras_introspect.collectors.weights import Weights
+from keras_introspect.errors import unknown_name
+
+__all__ = ["Collector", "Gradients", "LayerOutputs", "OutputGradients", "Updates", "Weights", "resolve_collectors"]
+
+_BY_KEY: dict[str, type[Collector]] = {
+    cls.key: cls for cls in (Weights, Gradients, Updates, LayerOutputs, OutputGradients)
+}
+
+
+def _economy() -> list[Collector]:
+    return [Weights(), Gradients(every=10), LayerOutputs(every=10)]
+
+
+def _default() -> list[Collector]:
+    return [Weights(), Gradients(), LayerOutputs()]
+
+
+def _all() -> list[Collector]:
+    return [Weights(), Gradients(), Updates(), LayerOutputs(), OutputGradients()]
+
+
+PRESETS = {"economy": _economy, "default": _default, "all": _all}
+
+
+def resolve_collectors(collectors: Any) -> tuple[Collector, ...]:
+    """Turns what was given to `compile(collectors=...)` into collectors.
+
+    Args:
+        collectors: `None`, a preset (`"economy"`, `"default"`, `"all"`), a collector, or a list of collectors, of their
+            classes or of their keys.
+
+    Raises:
+        ValueError: an unknown preset or collector, or two collectors under one name.
+    """
+    if collectors is None:
+        return ()
+    if isinstance(collectors, str):
+        if collectors not in PRESETS:
+            raise unknown_name("preset in collectors=", collectors, PRESETS, "Or give a list such as [ki.Gradients()].")
+        collectors = PRESETS[collectors]()
+    if isinstance(collectors, Collector) or isinstance(collectors, type) or not isinstance(collectors, Iterable):
+        collectors = [collectors]
+    resolved: list[Collector] = []
+    for item in collectors:
+        if isinstance(item, str):
+            if item not in _BY_KEY:
+                raise unknown_name("collector", item, _BY_KEY)
+            item = _BY_KEY[item]
+        if isinstance(item, type) and issubclass(item, Collector):
+            item = item()
+        if not isinstance(item, Collector):
+            raise ValueError(
+                f"collectors= holds {item!r} of type {type(item).__name__}; expected collectors such as ki.Gradients(), "
+                f"their keys ({', '.join(_BY_KEY)}), or one of the presets {', '.join(PRESETS)}."
+            )
+        if any(item.name == other.name for other in resolved):
+            raise ValueError(
+                f"Two collectors are named {item.name!r}. Give one of them a name of its own: "
+                f"{type(item).__name__}(name='...')."
+            )
+        resolved.append(item)
+    return tuple(resolved)

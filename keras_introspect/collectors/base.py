@@ -1,0 +1,170 @@
+"""What every collector is: a choice of tensors, and the statistics taken of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+
+from keras_introspect.capture import Capture, Seen, Wanted
+from keras_introspect.collectors.selection import LayerSelection, Selection
+from keras_introspect.errors import unknown_name
+from keras_introspect.statistics import Piece, Statistic, TensorSpec, resolve
+
+Group = list[Piece]
+LOGS = ("summary", "layers", None)
+
+
+class Collector:
+    """Base of the five collectors.
+
+    Args:
+        statistics: names or instances of statistics.
+        layers: which layers or variables: names, paths, globs (`"conv*"`), layer types, functions of a layer, or a
+            list of these. Default: all.
+        every: observe each n-th step, counted by `optimizer.iterations`.
+        logs: `"summary"` puts a few numbers into the epoch logs, `"layers"` every layer's too, `None` none.
+        progress_bar: whether the progress bar shows this collector's logs.
+        name: key in the recording, for using one collector twice.
+
+    Raises:
+        ValueError: an unknown statistic, or an argument out of its range.
+    """
+
+    key: ClassVar[str]
+    default_statistics: ClassVar[tuple[str, ...]] = ("moments", "activity")
+    replicated: ClassVar[bool] = False
+    at_epoch_end: ClassVar[bool] = False
+    wanted: ClassVar[Wanted] = Wanted()
+    logged: ClassVar[tuple[str, ...]] = ("rms", "nonfinite", "activation_rate", "dead_rate")
+
+    def __init__(
+        self,
+        statistics: str | Statistic | Iterable[str | Statistic] | None = None,
+        layers: LayerSelection = None,
+        every: int = 1,
+        logs: str | None = "summary",
+        progress_bar: bool = False,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(every, (int, np.integer)) or isinstance(every, bool) or every < 1:
+            raise ValueError(f"every={every!r}; expected a whole number from 1: observe each n-th step.")
+        if logs not in LOGS:
+            raise unknown_name(f"value of logs= of {type(self).__name__}", logs, ["summary", "layers", "None"])
+        if name is not None and (not isinstance(name, str) or not name or "/" in name or "|" in name):
+            raise ValueError(f"name={name!r}; expected a non-empty string without '/' and '|': a key in the recording.")
+        self.statistics = resolve(self.default_statistics if statistics is None else statistics)
+        self.selection = Selection(layers)
+        self.every = int(every)
+        self.logs = logs
+        self.progress_bar = bool(progress_bar)
+        self.name = name or self.key
+
+    # --- which tensors ---
+
+    def groups(self, capture: Capture) -> list[Group]:
+        """The observed tensors of a step: a group a row of the recording, its calls the pieces."""
+        raise NotImplementedError
+
+    def candidates(self, model: Any) -> list[tuple[Any, tuple[str, ...]]]:
+        """What `layers=` may choose from: (layer, further names)."""
+        raise NotImplementedError
+
+    # --- logs ---
+
+    def log_keys(self) -> list[str]:
+        """The keys of the summary, without the collector's name."""
+        keys = []
+        names = {statistic.name for statistic in self.statistics}
+        if "moments" in names:
+            keys += ["rms", "nonfinite"]
+        if "activity" in names:
+            keys += ["activation_rate", "dead_rate"]
+        return [key for key in keys if key in self.logged]
+
+    def summary(self, values: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The epoch logs of this collector, from its epoch values (L,): key → number, NaN where nothing was observed."""
+        logs: dict[str, float] = {}
+        if "rms" in values:
+            count, squares = np.nansum(values["count"]), np.nansum(values["l2_norm"] ** 2)
+            logs["rms"] = float(np.sqrt(squares / count)) if count else float("nan")
+            logs["nonfinite"] = float(np.nansum(values["nonfinite"]))
+        if "activation_rate" in values:
+            seen = values["activation_rate"][~np.isnan(values["activation_rate"])]
+            dead = values["dead_rate"][~np.isnan(values["dead_rate"])]
+            logs["activation_rate"] = float(np.mean(seen)) if len(seen) else float("nan")
+            logs["dead_rate"] = float(np.max(dead)) if len(dead) else float("nan")
+        return {key: value for key, value in logs.items() if key in self.logged}
+
+    # --- saving ---
+
+    def get_config(self) -> dict[str, Any]:
+        """What a saved model keeps of the collector."""
+        return {
+            "statistics": [statistic.name for statistic in self.statistics],
+            "layers": self.selection.get_config(),
+            "every": self.every,
+            "logs": self.logs,
+            "progress_bar": self.progress_bar,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "Collector":
+        return cls(**config)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_config().items())})"
+
+
+def spec_of_variable(variable: Any) -> TensorSpec:
+    shape = tuple(variable.shape)
+    return TensorSpec(variable.path, shape, batched=False, channel_axis=len(shape) - 1 if shape else None)
+
+
+def group_of_calls(name: str, calls: Sequence[Seen]) -> Group:
+    """The calls of one layer in a step as pieces of one spec, so that they pool into one row."""
+    shapes = []
+    for seen in calls:
+        rank = seen.values.shape.rank
+        shapes.append(None if rank is None else (None, *seen.values.shape[1:]) if rank else ())
+    first = shapes[0]
+    if first is None or any(shape is None or len(shape) != len(first) for shape in shapes):
+        first = (None,)
+    else:
+        for shape in shapes[1:]:
+            first = tuple(a if a == b else None for a, b in zip(first, shape, strict=True))
+    spec = TensorSpec(name, first, batched=bool(first), channel_axis=_channel_axis(calls[0].layer, len(first)))
+    pieces = []
+    for seen in calls:
+        values = seen.values if seen.values.shape.rank == len(first) else keras.ops.reshape(seen.values, [-1])
+        pieces.append(Piece(values, spec, seen.zeros))
+    return pieces
+
+
+def _channel_axis(layer: Any, rank: int) -> int | None:
+    if rank < 2:
+        return None
+    data_format = getattr(layer, "data_format", None)
+    if data_format is None and rank > 3 and isinstance(layer, _FOLLOWS_IMAGE_FORMAT):
+        data_format = keras.config.image_data_format()
+    return 1 if data_format == "channels_first" and rank > 2 else rank - 1
+
+
+# Layers that keep the axes of an image as they are and do not say which one holds the channels.
+_FOLLOWS_IMAGE_FORMAT = (
+    keras.layers.Activation,
+    keras.layers.ReLU,
+    keras.layers.LeakyReLU,
+    keras.layers.ELU,
+    keras.layers.PReLU,
+    keras.layers.BatchNormalization,
+    keras.layers.Dropout,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
+    keras.layers.Add,
+    keras.layers.Multiply,
+    keras.layers.Average,
+    keras.layers.Maximum,
+    keras.layers.Concatenate,
+)

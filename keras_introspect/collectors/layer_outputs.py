@@ -1,0 +1,91 @@
+"""What the layers return."""
+
+from typing import Any, ClassVar
+
+import keras
+
+from keras_introspect.capture import Capture, Seen, Wanted
+from keras_introspect.capture.internals import flatten_layers
+from keras_introspect.capture.layers import INTEGER_REASON
+from keras_introspect.collectors.base import Collector, Group, group_of_calls
+from keras_introspect.errors import unknown_name
+
+CALLS = ("pooled", "separate")
+
+
+class LayerCollector(Collector):
+    """Base of the collectors of layer outputs: their rows are layers, by path.
+
+    Args:
+        calls: `"pooled"` puts all calls of a layer in a step into one row, `"separate"` names them `path`, `path#1`, …
+    """
+
+    missing: ClassVar[str]
+
+    def __init__(self, statistics: Any = None, calls: str = "pooled", **kwargs: Any) -> None:
+        super().__init__(statistics, **kwargs)
+        if calls not in CALLS:
+            raise unknown_name(f"value of calls= of {type(self).__name__}", calls, CALLS)
+        self.calls = calls
+
+    def seen(self, capture: Capture) -> dict[str, list[Seen]]:
+        """Name → what came by."""
+        raise NotImplementedError
+
+    def candidates(self, model: Any) -> list[tuple[Any, tuple[str, ...]]]:
+        return [(layer, ()) for layer in flatten_layers(model)]
+
+    def groups(self, capture: Capture) -> list[Group]:
+        groups = []
+        for name, calls in self.seen(capture).items():
+            if not self.selection.chooses(calls[0].layer, name):
+                continue
+            if self.calls == "separate":
+                named = [(name if k == 0 else f"{name}#{k}", [call]) for k, call in enumerate(calls)]
+            else:
+                named = [(name, calls)]
+            groups += [group_of_calls(row, pooled) for row, pooled in named]
+        self._note_missing(capture)
+        return groups
+
+    def _note_missing(self, capture: Capture) -> None:
+        for layer in flatten_layers(capture.model):
+            name = capture.names.of(layer)
+            if not self.selection.chooses(layer, name):
+                continue
+            reason = capture.missed.get((self.key, name), "")
+            if reason.startswith(INTEGER_REASON) and self.selection.demands(layer.name, name):
+                raise ValueError(
+                    f"{type(self).__name__}(layers=...) asks for the layer {name!r}, but {reason}. Statistics need a "
+                    "float16, bfloat16, float32 or float64 tensor: leave this layer out of layers=."
+                )
+            if id(layer) not in capture.called:
+                capture.missed[(self.key, name)] = self.missing
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "calls": self.calls}
+
+
+@keras.saving.register_keras_serializable("keras_introspect")
+class LayerOutputs(LayerCollector):
+    """Every floating-point tensor that a layer's call returns in the step, at all depths of the model.
+
+    A row is named by the layer's path, with `:i` for the i-th further tensor of a structured output.
+
+    Example:
+
+    >>> LayerOutputs(layers=["conv*", "dense"], calls="separate").calls
+    'separate'
+    """
+
+    key = "layer_outputs"
+    wanted = Wanted(outputs=True)
+    missing = "it was not called in the training step, or not where it can be seen"
+
+    def seen(self, capture: Capture) -> dict[str, list[Seen]]:
+        # A rematerialised layer runs twice; its forward pass, recorded by no tape, is the one that counts.
+        outputs = {}
+        for name, calls in capture.outputs.items():
+            first = [call for call in calls if not call.recomputed]
+            outputs[name] = first or calls
+        return outputs

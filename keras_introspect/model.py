@@ -1,0 +1,262 @@
+"""The models: `IntrospectiveModel`, `IntrospectiveSequential`, `instrument`."""
+
+import functools
+import inspect
+from typing import Any
+
+import keras
+
+from keras_introspect.callbacks import with_recorder
+from keras_introspect.capture import optimizers_of
+from keras_introspect.capture.internals import Functional, functional_init_arguments
+from keras_introspect.collectors import Collector, resolve_collectors
+from keras_introspect.observer import Observer
+from keras_introspect.recording import Recording
+from keras_introspect.state import IntrospectionState
+
+_PACKAGE = "keras_introspect"
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class CompileConfig:
+    """The arguments of `compile`, collectors apart, so that a plain Keras model can be compiled from it too.
+
+    Keras copies models by `plain.compile(**config)`: `keys` and `[]` give what a plain `compile` takes.
+    """
+
+    def __init__(self, arguments: dict[str, Any], collectors: Any) -> None:
+        self.arguments = arguments
+        self.collectors = tuple(collectors)
+
+    def keys(self) -> Any:
+        return self.arguments.keys()
+
+    def __getitem__(self, key: str) -> Any:
+        return self.arguments[key]
+
+    def get_config(self) -> dict[str, Any]:
+        return {"arguments": self.arguments, "collectors": list(self.collectors)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "CompileConfig":
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+
+class IntrospectiveModel(keras.Model):
+    """A `keras.Model` that records its inside while it trains.
+
+    Inherit from it instead of `keras.Model`, build it from `(inputs, outputs)`, or mix it into another model class
+    (`class Net(ki.IntrospectiveModel, keras.Sequential)`). `compile` takes one argument more, `collectors`; everything
+    else is Keras's. With `collectors=None` the training step is exactly that of a plain model.
+
+    Example:
+
+    >>> import keras, numpy as np
+    >>> inputs = keras.Input((4,))
+    >>> hidden = keras.layers.Dense(8, activation="relu", name="hidden")(inputs)
+    >>> model = IntrospectiveModel(inputs, keras.layers.Dense(1, name="head")(hidden))
+    >>> model.compile("sgd", "mse", collectors="default")
+    >>> history = model.fit(np.ones((16, 4)), np.ones((16, 1)), epochs=2, verbose=0)
+    >>> model.recording["gradients"].names
+    ('hidden/kernel', 'hidden/bias', 'head/kernel', 'head/bias')
+    >>> model.recording["gradients"].epoch("rms").shape
+    (2, 4)
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is IntrospectiveModel and functional_init_arguments(args, kwargs):
+            return IntrospectiveFunctional.__new__(IntrospectiveFunctional, *args, **kwargs)
+        return super().__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        mro = type(self).__mro__
+        plain = mro[mro.index(IntrospectiveModel) + 1] is keras.Model  # as against mixed into another model class
+        if plain and functional_init_arguments(args, kwargs):
+            _become_functional(type(self))  # which changes what follows us in the MRO
+            IntrospectiveFunctional.__init__(self, *args, **kwargs)
+        else:
+            super().__init__(*args, **kwargs)
+
+    # --- the recording ---
+
+    @property
+    def recording(self) -> Recording:
+        """What was observed so far: a `Recording`, complete inside every callback's `on_epoch_end`."""
+        return self._introspection.recording
+
+    @property
+    def collectors(self) -> tuple[Collector, ...]:
+        """The collectors that the model was compiled with."""
+        observer = self.__dict__.get("_introspection_observer")
+        return () if observer is None else observer.collectors
+
+    @property
+    def _introspection(self) -> IntrospectionState:
+        """All that is saved of us. Keras's saver and loader find it here, as an attribute of the model."""
+        state = self.__dict__.get("_introspection_state")
+        if state is None:
+            state = IntrospectionState()
+            self.__dict__["_introspection_state"] = state  # not setattr: a built model's state is locked
+            # TensorFlow's checkpoints find it through the model's tracked children.
+            self._track_trackable(state, "introspection", overwrite=True)
+        return state
+
+    # --- what Keras calls ---
+
+    def compile(self, *args: Any, collectors: Any = None, **kwargs: Any) -> None:
+        """`keras.Model.compile`, and what to observe.
+
+        Args:
+            collectors: `"economy"`, `"default"` or `"all"`, or a list of collectors such as
+                `[ki.Gradients(), ki.LayerOutputs(layers="conv*")]`; `None` observes nothing, at no cost.
+
+        Raises:
+            ValueError: an unknown collector, statistic or layer, or nothing to train with.
+        """
+        resolved = resolve_collectors(collectors)
+        super().compile(*args, **kwargs)
+        self.__dict__.pop("train_step", None)
+        self.__dict__.pop("_introspection_observer", None)
+        if not resolved:
+            return
+        own_step = type(self).train_step is not keras.Model.train_step
+        if self.optimizer is None and not own_step and not optimizers_of(self):
+            raise ValueError(
+                f"compile(optimizer=None, collectors={collectors!r}): collectors observe training steps, and a model "
+                "without an optimizer has none. Give an optimizer, such as compile('adam', ...), or leave collectors out."
+            )
+        observer = Observer(resolved, self._introspection)
+        if self.built:
+            observer.check_selections(self)
+        self.__dict__["_introspection_observer"] = observer
+        # Whatever runs or traces the step asks for self.train_step: Keras's functions and a user's own alike.
+        self.__dict__["train_step"] = self._observed_train_step
+
+    def _observed_train_step(self, data: Any) -> Any:
+        step = functools.partial(type(self).train_step, self)
+        return self.__dict__["_introspection_observer"].run_step(self, step, data)
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        observer = self.__dict__.get("_introspection_observer")
+        if observer is None:
+            return super().fit(*args, **kwargs)
+        bound = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs)
+        callbacks, verbose = bound.arguments.get("callbacks"), bound.arguments.get("verbose", "auto")
+        bound.arguments["callbacks"] = with_recorder(callbacks, observer, verbose)
+        return super().fit(*bound.args[1:], **bound.kwargs)
+
+    functools.update_wrapper(fit, keras.Model.fit)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        config = super().get_compile_config()
+        if not config or not self.collectors:
+            return config
+        return keras.saving.serialize_keras_object(CompileConfig(config, self.collectors))
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        if type(self).compile is not IntrospectiveModel.compile:
+            super().compile_from_config(config)  # a compile of the user's own: Keras says what to do
+            return
+        config = keras.saving.deserialize_keras_object(config)
+        self.compile(**config, collectors=list(getattr(config, "collectors", ())) or None)
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class IntrospectiveFunctional(IntrospectiveModel, Functional):
+    """What `IntrospectiveModel(inputs, outputs)` makes."""
+
+    # Keras tells functional models by this signature when it saves and clones them.
+    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(inputs, outputs, name=name, **kwargs)
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class IntrospectiveSequential(IntrospectiveModel, keras.Sequential):
+    """A `keras.Sequential` that records its inside while it trains; see `IntrospectiveModel`.
+
+    Example:
+
+    >>> import keras
+    >>> model = IntrospectiveSequential([keras.Input((4,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse", collectors="all")
+    >>> [collector.name for collector in model.collectors]
+    ['weights', 'gradients', 'updates', 'layer_outputs', 'output_gradients']
+    """
+
+
+def _become_functional(cls: type) -> type:
+    """Does to a subclass of ours what Keras does to a subclass of `keras.Model` that is given inputs and outputs."""
+    if cls is IntrospectiveModel:
+        return IntrospectiveFunctional
+    if issubclass(cls, IntrospectiveModel) and not issubclass(cls, Functional):
+        cls.__bases__ = tuple(_become_functional(base) for base in cls.__bases__)
+    return cls
+
+
+class _Instrumented:
+    """Saving for models of a class that `instrument` derived: the plain model, to be instrumented again on loading."""
+
+    _plain: type[keras.Model]
+
+    def get_config(self) -> dict[str, Any]:
+        plain = self._plain
+        config = {
+            "module": plain.__module__,
+            "class_name": plain.__name__,
+            "config": plain.get_config(self),
+            "registered_name": keras.saving.get_registered_name(plain),
+        }
+        return {"model": config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        return instrument(keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects))
+
+
+_register_instrumented = keras.saving.register_keras_serializable(_PACKAGE, "Instrumented")
+_register_instrumented(_Instrumented)
+
+
+@functools.cache
+def _instrumented_class(plain: type[keras.Model]) -> type[IntrospectiveModel]:
+    if plain is Functional:
+        return IntrospectiveFunctional
+    if plain is keras.Sequential:
+        return IntrospectiveSequential
+    namespace = {"_plain": plain, "__module__": plain.__module__, "__doc__": plain.__doc__}
+    # All derived classes share one registered name: any of them can load them all.
+    return _register_instrumented(type(plain.__name__, (_Instrumented, IntrospectiveModel, plain), namespace))
+
+
+def instrument(model: Any) -> Any:
+    """Turns a Keras model that exists already into an introspective one, in place.
+
+    Args:
+        model: any `keras.Model`: functional, sequential or of a class of your own. Its class becomes a subclass of
+            what it was; its weights, layers and optimizer stay.
+
+    Returns:
+        The same object; compile it with `collectors=...`.
+
+    Raises:
+        TypeError: it is no Keras model.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    >>> instrument(model) is model
+    True
+    >>> model.compile("sgd", "mse", collectors="default")
+    """
+    if isinstance(model, IntrospectiveModel):
+        return model
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            f"instrument() was given {model!r} of type {type(model).__name__}; expected a keras.Model object, such as "
+            "keras.applications.ResNet50(weights=None)."
+        )
+    object.__setattr__(model, "__class__", _instrumented_class(type(model)))
+    return model

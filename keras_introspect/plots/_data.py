@@ -1,0 +1,224 @@
+"""What the pictures read: checked input, the layers and epochs chosen, names and numbers that fit."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from keras_introspect.errors import unknown_name
+from keras_introspect.recording import Recording, Series
+
+Layers: TypeAlias = str | Iterable[str] | None
+Iterations: TypeAlias = slice | range | Iterable[int] | None
+
+MAX_EPOCHS = 1000  # more are thinned evenly: a picture has no more columns than that
+VIEWS = ("weights", "gradients", "updates", "layer_outputs", "output_gradients")
+
+_MEND = {
+    "rms": 'Collect it with statistics=["moments", …] on the collector.',
+    "nonfinite": 'Collect it with statistics=["moments", …] on the collector.',
+    "activation_rate": 'Collect it with statistics=["activity", …] on the collector.',
+    "dead_rate": 'Collect it with statistics=["activity", …] on the collector.',
+    "quantiles": 'Collect it with statistics=["quantiles", …] on the collector.',
+    "magnitude_quantiles": 'Collect it with statistics=["quantiles", …] on the collector.',
+    "update_ratio": "It is what the collector Updates observes.",
+}
+
+
+class Chosen:
+    """The layers and epochs of a series that a picture draws; answers always have the axes (T, L, …).
+
+    Attributes:
+        view: key of the view.
+        names: the L tensors chosen.
+        shapes: their shapes.
+        epochs: shape (T,).
+    """
+
+    def __init__(
+        self,
+        series: Series,
+        picture: str,
+        needs: Sequence[str] = (),
+        layers: Layers = None,
+        iterations: Iterations = None,
+    ) -> None:
+        if not isinstance(series, Series):
+            hint = ' Choose a view of it, such as recording["gradients"].' if isinstance(series, Recording) else ""
+            raise ValueError(f"{picture}() got a {type(series).__name__}; expected a Series.{hint}")
+        if layers is not None:
+            series = series.sel(layers)
+        if not len(series.names) or not len(series.epochs):
+            raise ValueError(
+                f"{picture}() got a series of {series.view!r} with {len(series.names)} tensors and "
+                f"{len(series.epochs)} epochs; expected at least one of each. Train for an epoch first."
+            )
+        for statistic in needs:
+            require(series, statistic)
+        self.series = series
+        self.view = series.view
+        self.names = series.names
+        self.shapes = series.shapes
+        self.rows = rows_of(series.epochs, iterations)
+        self.epochs = series.epochs[self.rows]
+
+    def has(self, statistic: str) -> bool:
+        return statistic in self.series.statistics
+
+    def epoch(self, statistic: str) -> np.ndarray:
+        """Shape (T, L), or (T, L, Q); infinities, which have no place on an axis, are NaN."""
+        value = self.series.epoch(statistic)
+        value = (value[:, None] if self.series._single else value)[self.rows]
+        return np.where(np.isfinite(value), value, np.nan)
+
+    @property
+    def levels(self) -> np.ndarray:
+        """Quantile levels in percent, shape (Q,)."""
+        if self.series.quantile_levels is None:
+            raise ValueError(f"The series of {self.view!r} has no quantile_levels. {_MEND['quantiles']}")
+        return self.series.quantile_levels
+
+    def one(self, picture: str) -> str:
+        """The name of the only tensor chosen."""
+        if len(self.names) != 1:
+            raise ValueError(
+                f"{picture}() draws one tensor, got {len(self.names)} of {self.view!r}: "
+                f"{', '.join(self.names[:5])}{', …' if len(self.names) > 5 else ''}. "
+                f"Choose one: {picture}(series, layers={self.names[0]!r}); or draw all with distribution_board."
+            )
+        return self.names[0]
+
+
+def require(series: Series, statistic: str) -> None:
+    """Raises a `ValueError` if the series lacks an epoch statistic."""
+    if statistic not in series.statistics:
+        raise unknown_name(
+            f"statistic of {series.view!r} as an epoch series", statistic, series.statistics, _MEND.get(statistic, "")
+        )
+
+
+def check_recording(recording: Any, picture: str) -> Recording:
+    """The recording, if it is one and holds an epoch or a step."""
+    if not isinstance(recording, Recording):
+        hint = " Pass the recording, not one view of it." if isinstance(recording, Series) else ""
+        raise ValueError(f"{picture}() got a {type(recording).__name__}; expected a Recording.{hint}")
+    if not len(recording.epochs) and not any(len(series.steps) for series in recording.values()):
+        raise ValueError(f"{picture}() got an empty recording; expected at least one epoch. Train for an epoch first.")
+    return recording
+
+
+def view_of(recording: Recording, view: str, picture: str, mend: str = "") -> Series:
+    """One view of a recording; the error says what the picture needs it for."""
+    if view not in recording:
+        raise unknown_name(
+            f"view in this recording (needed by {picture})", view, recording, mend or f"Add its collector to compile()."
+        )
+    return recording[view]
+
+
+def rows_of(epochs: np.ndarray, iterations: Iterations) -> np.ndarray:
+    """Indices of the epochs chosen: by position for a slice, by number for a range or a list.
+
+    Raises:
+        ValueError: nothing is chosen, an epoch of a list was not recorded, or it is none of the three.
+    """
+    rows = np.arange(len(epochs))
+    known = f"{len(epochs)} epochs, {epochs[0]} to {epochs[-1]}" if len(epochs) else "no epochs"
+    if isinstance(iterations, slice):
+        rows = rows[iterations]
+    elif isinstance(iterations, range):
+        rows = np.flatnonzero(np.isin(epochs, np.array(list(iterations), np.int64)))
+    elif iterations is not None:
+        if isinstance(iterations, str | bytes) or not isinstance(iterations, Iterable):
+            raise ValueError(f"iterations={iterations!r}: expected a slice, a range or a list of epoch numbers.")
+        given = list(iterations)
+        if not all(isinstance(i, int | np.integer) for i in given):
+            raise ValueError(f"iterations={given!r}: expected epoch numbers (integers).")
+        wanted = np.array(given, np.int64)
+        unknown = wanted[~np.isin(wanted, epochs)]
+        if len(unknown):
+            raise ValueError(f"iterations: epoch {unknown[0]} was not recorded; recorded are {known}.")
+        rows = np.flatnonzero(np.isin(epochs, wanted))
+    if not len(rows):
+        raise ValueError(f"iterations={iterations!r} chooses no epoch; recorded are {known}.")
+    if len(rows) > MAX_EPOCHS:
+        rows = rows[np.unique(np.linspace(0, len(rows) - 1, MAX_EPOCHS).round().astype(int))]
+    return rows
+
+
+def over_layers(values: np.ndarray, levels: Sequence[float] = (0, 25, 50, 75, 100)) -> np.ndarray:
+    """Percentiles over the last axis, shape (levels, T); NaN where a row has no finite value."""
+    result = np.full((len(levels), len(values)), np.nan)
+    seen = np.isfinite(values).any(axis=1)
+    if seen.any():
+        result[:, seen] = np.nanpercentile(values[seen], levels, axis=1)
+    return result
+
+
+def latest(values: np.ndarray) -> np.ndarray:
+    """The last finite value of each column; NaN where there is none."""
+    result = np.full(values.shape[1:], np.nan)
+    for row in values:
+        result = np.where(np.isfinite(row), row, result)
+    return result
+
+
+def shorten(names: Sequence[str], width: int) -> list[str]:
+    """Cuts long names in the middle so that no two become the same; wider than `width` only where that is needed.
+
+    Example:
+
+    >>> shorten(["encoder/block_1/conv/kernel", "encoder/block_2/conv/kernel", "head"], 18)
+    ['encod…_1/conv/kernel', 'encod…_2/conv/kernel', 'head']
+    """
+    def cut(name: str, size: int, tail: int) -> str:
+        return name if len(name) <= size else f"{name[: size - 1 - tail]}…{name[len(name) - tail :]}"
+
+    result = [cut(name, width, width * 2 // 3) for name in names]
+    size = width
+    while size < max(map(len, names), default=0):
+        groups: dict[str, set[str]] = {}
+        for name, short in zip(names, result, strict=True):
+            groups.setdefault(short, set()).add(name)
+        clashing = set().union(*(group for group in groups.values() if len(group) > 1))
+        if not clashing:
+            break
+        for tail in (size * 2 // 3, size // 3, size - 3):
+            trial = [cut(name, size, tail) if name in clashing else old for name, old in zip(names, result, strict=True)]
+            if len(set(trial)) == len(set(names)):
+                return trial
+        size += 2
+        result = [
+            cut(name, size, size * 2 // 3) if name in clashing else old for name, old in zip(names, result, strict=True)
+        ]
+    return result
+
+
+def number(value: float) -> str:
+    """Three figures, short: 0.00123 → '1.2e-3', 12.34 → '12.3', NaN → 'none'."""
+    if not np.isfinite(value):
+        return "none"
+    if value == 0:
+        return "0"
+    if 0.01 <= abs(value) < 10000:
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
+def percent(share: float) -> str:
+    """A share in percent that never rounds something to nothing."""
+    if not np.isfinite(share):
+        return "none"
+    if 0 < share < 0.01:
+        return "<1 %"
+    if 0.99 < share < 1:
+        return ">99 %"
+    return f"{100 * share:.0f} %"
+
+
+def shape_text(shape: Sequence[int | None]) -> str:
+    """(None, 28, 28, 32) → '28×28×32': without the batch axis."""
+    if shape and shape[0] is None:
+        shape = shape[1:]
+    return "×".join("?" if d is None else str(d) for d in shape) or "scalar"

@@ -1,0 +1,189 @@
+"""How the pictures are drawn: one palette, and the few artists that several pictures share."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from keras_introspect.plots._data import number, shorten
+
+# Dark and light of each pair differ in brightness, not in hue alone: they hold in grey and for the colour-blind.
+INK = "#222222"
+GREY = "#777777"
+PALE = "#dcdcdc"
+BLUE = "#0b5394"
+MID_BLUE = "#6fa8dc"
+PALE_BLUE = "#c3dbf0"
+RED = "#a61c00"
+ORANGE = "#e08a00"
+STACK = ("#2f5d8c", "#bcd4e8")
+SMALL = 7.5
+TITLE = 9.5
+
+
+def axes_of(ax: Axes | None, figsize: tuple[float, float] = (7.0, 4.0)) -> Axes:
+    """The axes given, or the one axes of a new figure outside pyplot."""
+    if ax is not None:
+        if not isinstance(ax, Axes):
+            raise ValueError(f"ax is a {type(ax).__name__}; expected a matplotlib Axes, such as Figure().subplots().")
+        return ax
+    return Figure(figsize=figsize, layout="constrained").subplots()
+
+
+def title(ax: Axes, text: str, color: str = INK) -> None:
+    """The finding, above the left corner."""
+    ax.set_title(text, fontsize=TITLE, loc="left", color=color, pad=5)
+
+
+def quiet(ax: Axes) -> None:
+    """Takes away what is no data: the upper and right frame, long ticks, large numbers."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(GREY)
+    ax.tick_params(labelsize=SMALL, length=2.5, color=GREY, which="both")
+    ax.xaxis.label.set_size(SMALL + 0.5)
+    ax.yaxis.label.set_size(SMALL + 0.5)
+
+
+def epoch_axis(ax: Axes, epochs: np.ndarray, label: bool = True) -> None:
+    """The x axis of epochs: whole numbers, no empty margins."""
+    first, last = float(epochs.min()), float(epochs.max())
+    ax.set_xlim((first - 0.6, last + 0.6) if first == last else (first, last))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
+    if label:
+        ax.set_xlabel("epoch")
+    quiet(ax)
+
+
+def log_axis(ax: Axes, values: Any, axis: str = "y") -> float:
+    """Makes an axis logarithmic around the positive values and returns its floor, where zeros are drawn."""
+    positive = np.asarray(values, float)
+    positive = positive[np.isfinite(positive) & (positive > 0)]
+    zeros = bool((np.asarray(values) == 0).any())
+    low, high = (float(positive.min()), float(positive.max())) if positive.size else (1e-3, 1.0)
+    pad = max(0.06 * np.log10(high / low), 0.08)
+    floor = max(low * 10 ** -(pad + (0.5 if zeros else 0)), 1e-300)
+    high = min(high * 10**pad, 1e300)
+    decades = np.log10(high / floor)
+    target = ax.yaxis if axis == "y" else ax.xaxis
+    (ax.set_yscale if axis == "y" else ax.set_xscale)("log")
+    (ax.set_ylim if axis == "y" else ax.set_xlim)(floor, high)
+    target.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    target.set_minor_formatter(NullFormatter())
+    if decades < 0.9:  # too narrow for powers of ten
+        target.set_major_locator(MaxNLocator(nbins=4))
+    else:
+        target.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.7 else (1.0,), numticks=6))
+    if decades < 0.9 or decades > 12:
+        target.set_minor_locator(NullLocator())
+    return floor
+
+
+def spread(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Widens epochs that stand alone between gaps, which a line or a band would not show."""
+    valid = np.isfinite(y) if y.ndim == 1 else np.isfinite(y).any(axis=tuple(range(1, y.ndim)))
+    beside = np.concatenate([[False], valid, [False]])
+    alone = valid & ~beside[:-2] & ~beside[2:]
+    x = np.asarray(x, float)
+    if not alone.any():
+        return x, y
+    repeat = np.where(alone, 2, 1)
+    wide = np.repeat(x, repeat)
+    starts = (np.cumsum(repeat) - repeat)[alone]
+    wide[starts] -= 0.4
+    wide[starts + 1] += 0.4
+    return wide, np.repeat(y, repeat, axis=0)
+
+
+def bands(ax: Axes, epochs: np.ndarray, levels: np.ndarray, label: str = "", color: str = BLUE) -> None:
+    """Nested bands around a median.
+
+    Args:
+        ax: where to draw.
+        epochs: shape (T,).
+        levels: shape (odd number of levels, T), ascending; the middle one is the line.
+        label: what the line is called in a legend.
+        color: of the line.
+    """
+    x, rows = spread(epochs, np.moveaxis(np.asarray(levels), 0, 1))
+    fills = (PALE, PALE_BLUE, "#9fc5e8", MID_BLUE)
+    pairs = rows.shape[1] // 2
+    for i in range(pairs):
+        fill = fills[0] if i == 0 else fills[1 + (i - 1) * 2 // max(1, pairs - 1)]
+        ax.fill_between(x, rows[:, i], rows[:, -1 - i], color=fill, linewidth=0)
+    ax.plot(x, rows[:, pairs], color=color, linewidth=1.5, label=label or None)
+
+
+def depth_colors(count: int) -> list[Any]:
+    """From dark (first) to bright (last), evenly in lightness."""
+    return [colormaps["viridis"](0.8 * i / max(1, count - 1)) for i in range(count)]
+
+
+def label_ends(ax: Axes, heights: np.ndarray, names: Sequence[str], colors: Sequence[Any], width: int = 24) -> None:
+    """Writes names beside the right end of lines, moved apart so that none covers another.
+
+    Where there is no room for all, the first, the last, the highest and the lowest are named.
+
+    Args:
+        ax: where the lines are; its y limits must be final.
+        heights: shape (lines,), in data units; a NaN is not named.
+        names: of the lines.
+        colors: of the lines.
+        width: characters a name may have.
+    """
+    seen = np.flatnonzero(np.isfinite(heights))
+    if len(seen) > room(ax):
+        order = seen[np.argsort(heights[seen])]
+        seen = np.array(list(dict.fromkeys([seen[0], seen[-1], *order[-2:], *order[:2]])))
+    if len(seen):
+        place = ax.transData.transform(np.column_stack([np.full(len(seen), ax.get_xlim()[1]), heights[seen]]))
+        y = np.clip(ax.transAxes.inverted().transform(place)[:, 1], 0, 1)
+        short = shorten(list(names), width)
+        beside(ax, y, [short[i] for i in seen], [colors[i] for i in seen])
+
+
+def room(ax: Axes) -> int:
+    """How many lines of small text fit beside an axes."""
+    height = ax.get_position().height * ax.figure.get_size_inches()[1] * 72
+    return max(2, int(height / (SMALL * 1.25)) + 1)
+
+
+def beside(ax: Axes, y: np.ndarray, texts: Sequence[str], colors: Sequence[Any]) -> None:
+    """Writes texts to the right of an axes at heights in [0, 1], apart from each other."""
+    for at, text, color in zip(apart(y, 1 / (room(ax) - 1)), texts, colors, strict=True):
+        ax.annotate(
+            text,
+            (1, at),
+            (4, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            fontsize=SMALL,
+            color=np.array(to_rgb(color)) * 0.8,
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def apart(y: np.ndarray, gap: float) -> np.ndarray:
+    """Moves heights in [0, 1] at least `gap` apart, keeping their order and staying inside."""
+    order = np.argsort(y, kind="stable")
+    placed = np.array(y, float)[order]
+    for i in range(1, len(placed)):
+        placed[i] = max(placed[i], placed[i - 1] + gap)
+    over = placed[-1] - 1 if len(placed) else 0
+    if over > 0:
+        placed[-1] -= over
+        for i in range(len(placed) - 2, -1, -1):
+            placed[i] = min(placed[i], placed[i + 1] - gap)
+    result = np.empty_like(placed)
+    result[order] = placed
+    return result
+
+
+def nothing(ax: Axes, text: str) -> None:
+    """Says in an empty axes why it is empty."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", fontsize=SMALL + 1, color=GREY, wrap=True)

@@ -1,0 +1,235 @@
+"""Is anything wrong, and where do I look?"""
+
+import textwrap
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from keras_introspect.errors import UnknownNameError, unknown_name
+from keras_introspect.notable import Notable, depth_ratio, judged_for_death, notable
+from keras_introspect.plots._data import (
+    VIEWS, Chosen, Iterations, Layers, check_recording, latest, number, over_layers, percent, shorten,
+)
+from keras_introspect.plots._draw import BLUE, GREY, INK, ORANGE, RED, SMALL, bands, epoch_axis, log_axis, nothing, title
+from keras_introspect.plots.activity_board import model_activity
+from keras_introspect.plots.scale_lines import scale_lines
+from keras_introspect.plots.scale_stack import scale_stack
+from keras_introspect.plots.training_curves import metric_names, training_curves
+from keras_introspect.recording import Recording, Series
+
+_MOST_SIGNALS = 6
+_TOP, _ROW = 3.1, 1.65  # inches
+_COLUMNS = ((0.75, 4.0), (6.1, 3.6), (11.75, 3.4))  # left edge and width; names stand to the right of each
+
+
+def dashboard(
+    recording: Recording,
+    layers: Layers = None,
+    iterations: Iterations = None,
+    figsize: tuple[float, float] | None = None,
+) -> Figure:
+    """Draws the whole run on one screen.
+
+    Top: the training curves, and by name what stands out (see `keras_introspect.notable.notable`), with the layer to
+    open next. Then a row for each view that was observed: the rms of its layers (median, quartiles, extremes), the
+    scale stack, and the activity with the worst dead rate, the update-to-weight ratio, or the scale along the depth,
+    whichever the view has.
+
+    Args:
+        recording: what was observed.
+        layers: names or globs of the tensors to draw; views without such a tensor are left out.
+        iterations: epochs to draw: a slice of positions, or a range or list of epoch numbers.
+        figsize: width and height in inches.
+
+    Returns:
+        The figure: `dashboard(recording).savefig("dashboard.png")`.
+
+    Raises:
+        ValueError: no Recording, an empty one, or no tensor or epoch fits `layers` or `iterations`.
+
+    Example:
+
+    >>> recording = Recording()
+    >>> for epoch in range(2):
+    ...     recording.add_logs(epoch, {"loss": 1 / (epoch + 1)})
+    ...     recording.add_epoch("gradients", epoch, ["a/kernel", "b/kernel"], [(2, 3), (3, 1)], {"rms": [0.1, 0.2]})
+    >>> len(dashboard(recording).axes)
+    5
+    """
+    check_recording(recording, "dashboard")
+    rows = _rows(recording, layers, iterations)
+    entries = notable(recording, limit=1000)
+    page = _Page(figsize or (16.0, _TOP + _ROW * len(rows) + 0.25), len(rows))
+    _curves(page, recording, iterations)
+    _signals(page.axes(0, 2, left=-0.5, right=0.75), recording, entries)
+    for i, chosen in enumerate(rows, start=1):
+        depth = _kernels(chosen)
+        _rms(page.axes(i, 0), chosen)
+        _stack(page.axes(i, 1), depth, iterations)
+        _third(page.axes(i, 2), recording, chosen, depth, iterations)
+        for ax in page.figure.axes[-3:] if i < len(rows) else []:
+            if ax.get_xlabel() == "epoch":
+                ax.set_xlabel("")
+    return page.figure
+
+
+class _Page:
+    """Places the axes in inches of a page 16 wide, so that every label keeps its room and drawing stays fast."""
+
+    def __init__(self, figsize: tuple[float, float], rows: int) -> None:
+        self.figure = Figure(figsize=figsize)
+        self.height = _TOP + _ROW * rows + 0.25
+
+    def axes(self, row: int, column: int, left: float = 0.0, right: float = 0.0, columns: int = 1) -> Axes:
+        start, width = _COLUMNS[column]
+        end = sum(_COLUMNS[column + columns - 1])
+        top = 0.35 if row == 0 else _TOP + _ROW * (row - 1) + 0.32
+        height = _TOP - 0.85 if row == 0 else _ROW - 0.7
+        return self.figure.add_axes(
+            ((start + left) / 16, 1 - (top + height) / self.height, (end + right - start - left) / 16, height / self.height)
+        )
+
+
+def _rows(recording: Recording, layers: Layers, iterations: Iterations) -> list[Chosen]:
+    """One choice a view, known views first; a view without the layers wanted has no row."""
+    others = [view for view in recording if view not in VIEWS and view != "metrics"]
+    views = [view for view in (*VIEWS, *others) if view in recording and len(recording[view].epochs)]
+    rows = []
+    for view in views:
+        wanted = layers
+        if layers is not None:
+            patterns = [layers] if isinstance(layers, str) else list(layers)
+            wanted = [p for p in patterns if _fits(recording, view, p)]
+            if not wanted:
+                continue
+        rows.append(Chosen(recording[view], "dashboard", (), wanted, iterations))
+    if layers is not None and not rows:
+        names = dict.fromkeys(name for view in views for name in recording[view].names)
+        raise unknown_name("tensor in this recording", layers, names)
+    return rows
+
+
+def _fits(recording: Recording, view: str, pattern: str) -> bool:
+    try:
+        recording[view].sel([pattern])
+    except UnknownNameError:
+        return False
+    return True
+
+
+def _kernels(chosen: Chosen) -> Series:
+    """What is compared along the depth: of variables the kernels, as biases and scales have other sizes."""
+    kernels = [name for name, shape in zip(chosen.names, chosen.shapes, strict=True) if len(shape) >= 2]
+    if chosen.view in ("weights", "gradients", "updates") and 2 <= len(kernels) < len(chosen.names):
+        return chosen.series.sel(kernels)
+    return chosen.series
+
+
+def _curves(page: _Page, recording: Recording, iterations: Iterations) -> None:
+    names = metric_names(recording)[:2]
+    if not names:
+        nothing(_bare(page.axes(0, 0, columns=2)), "no logs: neither loss nor metrics were recorded")
+    for i, name in enumerate(names):
+        training_curves(recording, name, iterations, page.axes(0, i, columns=1 if len(names) > 1 else 2))
+
+
+def _bare(ax: Axes) -> Axes:
+    ax.set_axis_off()
+    return ax
+
+
+def _signals(ax: Axes, recording: Recording, entries: list[Notable]) -> None:
+    """The worst signals by name, and the layer to open next."""
+    _bare(ax)
+    bad = sum(entry.severity == "error" for entry in entries)
+    if not entries:
+        title(ax, "Nothing stands out")
+        ax.text(0, 0.93, "\n".join(_vitals(recording)), transform=ax.transAxes, fontsize=SMALL + 1, va="top", linespacing=1.6)
+        return
+    count = f"{bad} bad, {len(entries) - bad} worth a look" if bad else f"{len(entries)} worth a look"
+    title(ax, f"What stands out: {count}", RED if bad else INK)
+    shown = entries[:_MOST_SIGNALS]
+    short = shorten([entry.name for entry in shown], 44)
+    pitch = 1 / (_MOST_SIGNALS + 0.3)
+    for i, entry in enumerate(shown):
+        error = entry.severity == "error"
+        y = 0.99 - i * pitch
+        mark, color = ("■", RED) if error else ("▲", ORANGE)
+        ax.text(0, y, mark, fontsize=SMALL + 2, color=color, va="top")
+        ax.text(0.04, y, short[i], fontsize=SMALL + 1, va="top", color=INK, fontweight="bold" if error else "normal")
+        ax.text(1, y, entry.view, fontsize=SMALL, va="top", ha="right", color=GREY)
+        sentence = textwrap.shorten(entry.sentence, 75, placeholder=" …")
+        ax.text(0.04, y - 0.44 * pitch, sentence, fontsize=SMALL + 0.5, va="top", color=INK)
+    first = next((entry for entry in entries if entry.view != "logs"), None)
+    lines = [f"and {len(entries) - len(shown)} more: see notable(recording)"] if len(entries) > len(shown) else []
+    lines += [f"Open next: {first.name} in {first.view}"] if first else []
+    ax.text(0, 0.99 - len(shown) * pitch, "\n".join(lines), fontsize=SMALL + 1, va="top", color=BLUE, fontweight="bold")
+
+
+def _vitals(recording: Recording) -> list[str]:
+    """What was looked at and found in order."""
+    lines = []
+    views = [view for view in VIEWS if view in recording]
+    checked = [view for view in views if "nonfinite" in recording[view].statistics]
+    if checked:
+        lines.append("no non-finite value in " + ", ".join(checked))
+    ratio = depth_ratio(recording)
+    if ratio is not None:
+        lines.append(f"gradient rms, first over last kernel: {number(ratio[3])}")
+    if "layer_outputs" in recording and "dead_rate" in recording["layer_outputs"].statistics:
+        chosen = Chosen(recording["layer_outputs"], "dashboard")
+        dead = latest(chosen.epoch("dead_rate"))[judged_for_death(recording)]
+        if np.isfinite(dead).any():
+            lines.append(f"worst dead rate of a layer: {percent(float(np.nanmax(dead)))}")
+    if "updates" in recording and "update_ratio" in recording["updates"].statistics:
+        ratios = latest(Chosen(recording["updates"], "dashboard").epoch("update_ratio"))
+        if np.isfinite(ratios).any():
+            lines.append(f"update-to-weight ratio, median: {number(float(np.nanmedian(ratios)))}")
+    return lines or ["only Keras's logs were recorded"]
+
+
+def _rms(ax: Axes, chosen: Chosen) -> None:
+    tensors = f"{len(chosen.names)} tensor{'s' if len(chosen.names) > 1 else ''}"
+    if not chosen.has("rms"):
+        nothing(_bare(ax), "rms was not collected")
+        title(ax, f"{chosen.view}: {tensors}")
+        return
+    rms = chosen.epoch("rms")
+    floor = log_axis(ax, rms)
+    levels = over_layers(rms)
+    bands(ax, chosen.epochs, np.where(levels == 0, floor, levels))
+    epoch_axis(ax, chosen.epochs)
+    ax.set_ylabel("rms")
+    middle = float(latest(levels[2][:, None])[0])
+    title(ax, f"{chosen.view}: {tensors}, median rms {number(middle)}")
+
+
+def _stack(ax: Axes, series: Series, iterations: Iterations) -> None:
+    if "rms" in series.statistics:
+        scale_stack(series, iterations=iterations, ax=ax)
+    else:
+        nothing(_bare(ax), "rms was not collected")
+
+
+def _third(ax: Axes, recording: Recording, chosen: Chosen, depth: Series, iterations: Iterations) -> None:
+    """Activity, update-to-weight ratio or scale along the depth: the most telling that the view has."""
+    if chosen.has("activation_rate") and chosen.view in ("layer_outputs", "val_layer_outputs"):
+        judged = judged_for_death(recording, chosen.view)
+        index = {name: i for i, name in enumerate(recording[chosen.view].names)}
+        model_activity(chosen, ax, judged[[index[name] for name in chosen.names]])
+    elif chosen.has("update_ratio"):
+        ratio = chosen.epoch("update_ratio")
+        floor = log_axis(ax, np.append(ratio.ravel(), 1e-3))
+        levels = over_layers(ratio)
+        bands(ax, chosen.epochs, np.where(levels == 0, floor, levels))
+        ax.axhline(1e-3, color=INK, linewidth=0.9, linestyle=":")
+        epoch_axis(ax, chosen.epochs)
+        ax.set_ylabel("update / weight")
+        title(ax, f"update-to-weight ratio, median {number(float(latest(levels[2][:, None])[0]))} (1e-3 dotted)")
+    elif chosen.has("activation_rate"):
+        model_activity(chosen, ax)
+    elif chosen.has("rms"):
+        scale_lines(depth, iterations=iterations, ax=ax)
+    else:
+        nothing(_bare(ax), "neither activity nor rms was collected")

@@ -1,0 +1,93 @@
+"""Do gradients vanish or explode along the depth? Every epoch at once."""
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from keras_introspect.plots._data import Chosen, Iterations, Layers, latest, shorten
+from keras_introspect.plots._draw import INK, STACK, axes_of, beside, epoch_axis, nothing, room, spread, title
+from keras_introspect.recording import Series
+
+
+def scale_stack(
+    series: Series, layers: Layers = None, iterations: Iterations = None, ax: Axes | None = None
+) -> Axes:
+    """Draws the relative scale of all layers as a stack of bands, first layer at the bottom.
+
+    The height of a band is log(rms), shifted so that the smallest of the picture is 1 and divided by the sum of the
+    epoch. Thick is large; smooth is calm; jagged is oscillating; a stack whose bands thin out to the bottom vanishes
+    towards the input. A tensor that is exactly zero counts as the smallest.
+
+    Args:
+        series: a view with the statistic `rms`.
+        layers: names or globs of the tensors to draw, as in `Series.sel`.
+        iterations: epochs to draw: a slice of positions, or a range or list of epoch numbers.
+        ax: axes to draw into; a new figure's if `None`.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: no Series, nothing in it, `rms` not collected, an unknown layer or epoch.
+
+    Example:
+
+    >>> from keras_introspect.recording import Recording
+    >>> recording = Recording()
+    >>> for epoch in range(3):
+    ...     recording.add_epoch("gradients", epoch, ["a/kernel", "b/kernel"], [(2, 3), (3, 1)], {"rms": [0.1, 1.0]})
+    >>> len(scale_stack(recording["gradients"]).collections)
+    2
+    """
+    chosen = Chosen(series, "scale_stack", ["rms"], layers, iterations)
+    ax = axes_of(ax)
+    rms = chosen.epoch("rms")
+    share = shares(rms)
+    x, heights = spread(chosen.epochs, share)
+    edges = np.concatenate([np.zeros((len(heights), 1)), np.cumsum(np.nan_to_num(heights), axis=1)], axis=1)
+    edges[~np.isfinite(heights).any(axis=1)] = np.nan
+    count = len(chosen.names)
+    block = 1 if count <= 40 else math.ceil(count / 20)  # bands thinner than a line would only flicker
+    for i in range(count):
+        # Rasterised: 160 bands of 500 epochs would make a vector file of many megabytes.
+        ax.fill_between(
+            x, edges[:, i], edges[:, i + 1], color=STACK[i // block % 2], linewidth=0, rasterized=count > 40,
+            antialiased=block == 1,
+        )  # fmt: skip
+    epoch_axis(ax, chosen.epochs)
+    ax.set_ylim(0, 1)
+    ax.set_yticks([])
+    ax.set_ylabel("share of log rms" if block == 1 else f"log rms, shade = {block} tensors")
+    _label(ax, edges, chosen.names)
+    last = latest(share)
+    if np.isfinite(last).any():
+        short = shorten(chosen.names, 20)
+        thick, thin = int(np.nanargmax(last)), int(np.nanargmin(last))
+        title(ax, f"thickest {short[thick]}, thinnest {short[thin]}" if thick != thin else f"only {short[thick]}")
+    else:
+        nothing(ax, "no finite rms")
+    return ax
+
+
+def shares(rms: np.ndarray) -> np.ndarray:
+    """Band heights: log of the rms, shifted so that the smallest is 1, normalised to sum to 1 an epoch; (T, L)."""
+    seen = np.isfinite(rms)
+    positive = rms[seen & (rms > 0)]
+    floor = positive.min() if positive.size else 1.0
+    height = np.log(np.where(seen, np.maximum(rms, floor), floor)) - np.log(floor) + 1
+    height = np.where(seen, height, np.nan)
+    total = np.nansum(height, axis=1, keepdims=True)
+    return np.divide(height, total, out=np.full_like(height, np.nan), where=total > 0)
+
+
+def _label(ax: Axes, edges: np.ndarray, names: tuple[str, ...]) -> None:
+    """Names at the right: all bands of a small model, else the first, the last and some between."""
+    rows = np.flatnonzero(np.isfinite(edges).all(axis=1))
+    if not len(rows):
+        return
+    middle = (edges[rows[-1], :-1] + edges[rows[-1], 1:]) / 2
+    count = len(names)
+    which = np.arange(count) if count <= room(ax) else np.unique(np.linspace(0, count - 1, min(6, room(ax))).round().astype(int))
+    short = shorten(names, 22)
+    beside(ax, middle[which], [short[i] for i in which], [INK] * len(which))

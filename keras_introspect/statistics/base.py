@@ -1,0 +1,95 @@
+"""What every statistic is: a partial state, a merge, a read-out."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_introspect.statistics.spec import TensorSpec
+
+
+class Piece(NamedTuple):
+    """One tensor of one step.
+
+    Attributes:
+        values: floating point, of any shape that fits `spec`.
+        spec: its static side.
+        zeros: int64 scalar, how many elements more there are that are all zero (the untouched rows of a sparse
+            gradient); `None` where there are none.
+    """
+
+    values: Any
+    spec: TensorSpec
+    zeros: Any = None
+
+
+class Statistic:
+    """A mergeable statistic of a tensor.
+
+    The state of one tensor is a matrix of shape (rows, fields). States are merged row by row, so the states of many
+    tensors lie below each other in one variable, and one merge serves them all.
+
+    A statistic of your own overrides `rows`, `partials`, `merge` and `result`, and the class attributes.
+
+    Attributes:
+        name: what a user writes in `statistics=[...]`.
+        series: the names of the numbers it yields.
+        initial: the state of nothing, a number a field: merging it changes nothing.
+        dtype: of the state.
+    """
+
+    name: ClassVar[str]
+    series: ClassVar[tuple[str, ...]]
+    initial: ClassVar[tuple[float, ...]]
+    dtype: ClassVar[str] = "float64"
+
+    @property
+    def fields(self) -> int:
+        return len(self.initial)
+
+    def rows(self, spec: TensorSpec) -> int:
+        """How many rows the state of such a tensor has."""
+        return 1
+
+    def partials(self, pieces: Sequence[Piece]) -> Any:
+        """The states of some tensors, below each other.
+
+        Args:
+            pieces: P tensors.
+
+        Returns:
+            A tensor of shape (sum of their rows, fields) and of `dtype`.
+        """
+        raise NotImplementedError
+
+    def merge(self, a: Any, b: Any, xp: Any) -> Any:
+        """The state of the union of two disjoint sets of elements.
+
+        Args:
+            a: state of shape (..., fields).
+            b: state of the same shape.
+            xp: `numpy` or `tensorflow`: use `where`, `minimum`, `maximum`, `stack` and operators only.
+        """
+        raise NotImplementedError
+
+    def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
+        """The numbers of one tensor from its state of shape (rows, fields): series name → scalar."""
+        raise NotImplementedError
+
+    def empty(self, rows: int) -> np.ndarray:
+        """The state of nothing."""
+        return np.tile(np.asarray(self.initial, self.dtype), (rows, 1))
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+
+def widened(values: Any) -> Any:
+    """In float32 or wider: sums in float16 overflow, in bfloat16 they stall."""
+    return values if values.dtype in (tf.float32, tf.float64) else tf.cast(values, tf.float32)
+
+
+def stacked(scalars: Sequence[Any]) -> Any:
+    """Scalars of mixed dtypes as one float64 vector."""
+    return tf.stack([tf.cast(scalar, tf.float64) for scalar in scalars])

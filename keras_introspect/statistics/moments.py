@@ -1,0 +1,134 @@
+"""Count, mean, deviation, norms and extremes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from keras_introspect.statistics.base import Piece, Statistic, stacked, widened
+from keras_introspect.statistics.spec import TensorSpec
+
+# Where the deviation is less than a fifth of the mean, a float32 sum of squares has lost digits of it.
+_CANCELLATION = 0.04
+# Squares below this have lost digits, or vanished, in float32.
+_UNDERFLOW = 1e-30
+
+
+class Moments(Statistic):
+    """Moments of all finite elements of all observed steps.
+
+    `count` (finite elements), `mean`, `std` (population), `rms` = sqrt(Σx²/count), `l2_norm` = sqrt(Σx²), `mean_abs`,
+    `min`, `max`, and `nonfinite`, the number of NaN and infinite elements, which enter nothing else.
+
+    State, one row: count, mean, M2 = Σ(x − mean)², Σ|x|, min, max, nonfinite. Merged by the pairwise update of
+    Chan, Golub and LeVeque (1979), which is exact also where |mean| is 1e4 times the deviation.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> from keras_introspect.statistics import Piece, TensorSpec
+    >>> spec = TensorSpec("x", (4,), batched=False, channel_axis=0)
+    >>> moments = Moments()
+    >>> state = moments.partials([Piece(tf.constant([1.0, 2.0, 3.0, float("nan")]), spec)]).numpy()
+    >>> result = moments.result(state, spec)
+    >>> float(result["mean"]), float(result["max"]), int(result["nonfinite"])
+    (2.0, 3.0, 1)
+    """
+
+    name = "moments"
+    series = ("count", "mean", "std", "rms", "l2_norm", "mean_abs", "min", "max", "nonfinite")
+    initial: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf, 0.0)
+
+    def partials(self, pieces: Sequence[Piece]) -> Any:
+        values = [widened(piece.values) for piece in pieces]
+        size = stacked([tf.size(x, tf.int64) for x in values])
+        total = stacked([tf.reduce_sum(x) for x in values])
+        squares = 2.0 * stacked([tf.nn.l2_loss(x) for x in values])
+        total_abs = stacked([tf.reduce_sum(tf.abs(x)) for x in values])
+        low = stacked([tf.reduce_min(x) for x in values])
+        high = stacked([tf.reduce_max(x) for x in values])
+
+        constant = low == high
+        mean = tf.where(constant, low, tf.math.divide_no_nan(total, size))
+        m2 = tf.where(constant, tf.zeros_like(squares), squares - tf.math.divide_no_nan(total * total, size))
+        nothing = size == 0.0
+        state = tf.stack([size, mean, m2, total_abs, low, high, tf.zeros_like(size)], axis=-1)
+        state = tf.where(nothing[:, None], tf.constant([self.initial], tf.float64), state)
+        # One float32 pass is exact enough, unless something is not finite, squares left the range, or cancelled.
+        finite = tf.math.is_finite(squares) & tf.math.is_finite(total) & tf.math.is_finite(total_abs)
+        in_range = (squares > _UNDERFLOW * size) & (m2 > _CANCELLATION * squares)
+        exact = nothing | (finite & (constant | in_range))
+
+        def carefully() -> Any:
+            rows = [
+                tf.cond(exact[i], lambda i=i: state[i], lambda x=x: _careful_state(x)) for i, x in enumerate(values)
+            ]
+            return tf.stack(rows)
+
+        state = tf.cond(tf.reduce_all(exact), lambda: state, carefully)
+        return self._with_zeros(state, pieces)
+
+    def _with_zeros(self, state: Any, pieces: Sequence[Piece]) -> Any:
+        if all(piece.zeros is None for piece in pieces):
+            return state
+        zeros = stacked([0 if piece.zeros is None else piece.zeros for piece in pieces])
+        some, none = tf.zeros_like(zeros), tf.fill(tf.shape(zeros), tf.constant(math.inf, tf.float64))
+        low, high = tf.where(zeros > 0, some, none), tf.where(zeros > 0, some, -none)
+        return self.merge(state, tf.stack([zeros, some, some, some, low, high, some], axis=-1), tf)
+
+    def merge(self, a: Any, b: Any, xp: Any) -> Any:
+        count = a[..., 0] + b[..., 0]
+        safe = xp.where(count > 0, count, xp.ones_like(count))
+        share = b[..., 0] / safe
+        delta = b[..., 1] - a[..., 1]
+        fields = [
+            count,
+            a[..., 1] + delta * share,
+            a[..., 2] + b[..., 2] + delta * delta * a[..., 0] * share,
+            a[..., 3] + b[..., 3],
+            xp.minimum(a[..., 4], b[..., 4]),
+            xp.maximum(a[..., 5], b[..., 5]),
+            a[..., 6] + b[..., 6],
+        ]
+        return xp.stack(fields, axis=-1)
+
+    def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
+        count, mean, m2, total_abs, low, high, nonfinite = state[0]
+        if count == 0:
+            gap = {key: math.nan for key in self.series}
+            return {**gap, "count": 0.0, "nonfinite": nonfinite} if nonfinite else gap
+        mean_square = m2 / count + mean * mean
+        return {
+            "count": count,
+            "mean": mean,
+            "std": math.sqrt(m2 / count),
+            "rms": math.sqrt(mean_square),
+            "l2_norm": math.sqrt(mean_square * count),
+            "mean_abs": total_abs / count,
+            "min": low,
+            "max": high,
+            "nonfinite": nonfinite,
+        }
+
+
+def _careful_state(x: Any) -> Any:
+    """The state of one tensor in two float64 passes over its finite elements: slow, and right for any values."""
+    x = tf.cast(tf.reshape(x, [-1]), tf.float64)
+    finite = tf.math.is_finite(x)
+    inside = tf.where(finite, x, tf.zeros_like(x))
+    count = tf.reduce_sum(tf.cast(finite, tf.float64))
+    mean = tf.math.divide_no_nan(tf.reduce_sum(inside), count)
+    deviation = tf.where(finite, x - mean, tf.zeros_like(x))
+    return tf.stack(
+        [
+            count,
+            mean,
+            tf.reduce_sum(deviation * deviation),
+            tf.reduce_sum(tf.abs(inside)),
+            tf.reduce_min(tf.where(finite, x, tf.fill(tf.shape(x), tf.constant(math.inf, tf.float64)))),
+            tf.reduce_max(tf.where(finite, x, tf.fill(tf.shape(x), tf.constant(-math.inf, tf.float64)))),
+            tf.cast(tf.size(x), tf.float64) - count,
+        ]
+    )
