@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_introspect.errors import unknown_name
-from keras_introspect.observer import Observer
+from keras_introspect.observer import BUFFER_STEPS, Observer
 
 
 class Recorder(keras.callbacks.Callback):
@@ -35,6 +35,23 @@ class Recorder(keras.callbacks.Callback):
         if logs is not None:
             self._observer.add_logs(logs)
             logs.update(ours)
+
+
+class StepRecorder(Recorder):
+    """A `Recorder` that fetches the values of single steps, a block at a time.
+
+    Keras runs callbacks that look at batches in step with the training, not beside it: this one is used only where
+    `per_step` was asked for.
+    """
+
+    _waiting = 0
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        execution = self.model.steps_per_execution
+        self._waiting += execution
+        if self._waiting + execution > BUFFER_STEPS:
+            self._observer.flush_steps()
+            self._waiting = 0
 
 
 class HideFromProgressBar(keras.callbacks.Callback):
@@ -91,7 +108,8 @@ def with_recorder(callbacks: Any, observer: Observer, verbose: Any) -> Any:
 
 
 def _around(callbacks: list[Any], observer: Observer) -> list[Any]:
-    arranged: list[Any] = [Recorder(observer, callbacks)]
+    recorder = StepRecorder if observer.per_step else Recorder
+    arranged: list[Any] = [recorder(observer, callbacks)]
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.ProgbarLogger):
             hider = HideFromProgressBar(observer)

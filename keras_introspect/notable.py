@@ -160,7 +160,12 @@ def _zero(recording: Recording) -> Iterator[Notable]:
         more = f", and of {len(zero) - 1} more" if len(zero) > 1 else ""
         severity: Literal["warning", "error"] = "error" if len(zero) > len(series.names) // 2 else "warning"
         yield Notable(
-            "gradients", series.names[zero[0]], "rms", 0.0, severity, f"its gradient is exactly zero{more}: learns nothing"
+            "gradients",
+            series.names[zero[0]],
+            "rms",
+            0.0,
+            severity,
+            f"its gradient is exactly zero{more}: learns nothing",
         )
 
 
@@ -183,15 +188,17 @@ def _dead(recording: Recording) -> Iterator[Notable]:
         if not judged[i] or not rate >= DEAD_NAMED:
             heir_of = None
             continue
-        if heir_of is not None and abs(rate - latest[heir_of]) < 1e-9 and _channels(series, i) == _channels(series, heir_of):
+        if (
+            heir_of is not None
+            and abs(rate - latest[heir_of]) < 1e-9
+            and _channels(series, i) == _channels(series, heir_of)
+        ):
             followers[heir_of] = followers.get(heir_of, 0) + 1
             continue
         heir_of = i
         since = _since(rates[:, i] >= (DEAD_BAD if rate >= DEAD_BAD else DEAD_NAMED), series.epochs)
         text = f"{100 * rate:.0f} % of the channels dead{since}"
-        found.append(
-            Notable(view, name, "dead_rate", float(rate), "error" if rate >= DEAD_BAD else "warning", text)
-        )
+        found.append(Notable(view, name, "dead_rate", float(rate), "error" if rate >= DEAD_BAD else "warning", text))
     yield from sorted(found, key=lambda entry: -entry.value)
 
 
@@ -247,7 +254,9 @@ def _update_ratio(recording: Recording) -> Iterator[Notable]:
         else:
             continue
         severity: Literal["warning", "error"] = "error" if ratio[i] > 1 else "warning"
-        found.append((abs(np.log10(ratio[i]) + 3), Notable("updates", name, "update_ratio", float(ratio[i]), severity, text)))
+        found.append(
+            (abs(np.log10(ratio[i]) + 3), Notable("updates", name, "update_ratio", float(ratio[i]), severity, text))
+        )
     yield from (entry for _, entry in sorted(found, key=lambda item: -item[0]))
 
 

@@ -1,5 +1,6 @@
 """One model's introspection: runs the step under the taps, accumulates, and reads once an epoch."""
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,12 +9,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.capture import Capture, LayerNames, LayerTaps, OptimizerTaps, Wanted, activate
+from keras_introspect.capture import Capture, LayerNames, LayerTaps, OptimizerTaps, Seen, Wanted, activate
+from keras_introspect.capture.internals import flatten_layers
+from keras_introspect.capture.loops import SUMS
 from keras_introspect.collectors import Collector
-from keras_introspect.collectors.base import Group
+from keras_introspect.collectors.base import Group, group_of_calls
 from keras_introspect.recording import Recording
-from keras_introspect.state import Accumulator, IntrospectionState
-from keras_introspect.statistics import Statistic, TensorSpec
+from keras_introspect.state import (
+    Accumulator,
+    IntrospectionState,
+    LoopScratch,
+    StepBuffer,
+    probe_variable,
+    several_replicas,
+)
+from keras_introspect.statistics import Piece, Statistic, TensorSpec
+
+BUFFER_STEPS = 256  # steps that wait on the device before the host fetches them
 
 
 class Observer:
@@ -35,6 +47,9 @@ class Observer:
         self._accumulators = {
             _key(c, s): Accumulator(s, c.replicated) for c in collectors for s in c.statistics if not c.at_epoch_end
         }
+        self._buffers = {c.name: StepBuffer(BUFFER_STEPS) for c in collectors if c.per_step}
+        self._scratches: dict[tuple[str, TensorSpec], LoopScratch] = {}
+        self._probe: Any = None
         state.use(self._accumulators)
 
     @property
@@ -49,6 +64,8 @@ class Observer:
             self._taps = (LayerTaps(model), OptimizerTaps(model))
         layer_taps, optimizer_taps = self._taps
         capture = Capture(model, self._wanted, self._names)
+        capture.observe_in_loop = functools.partial(self._observe_in_loop, capture)
+        capture.probe_variable = functools.partial(self._probe_variable, model)
         if self._wanted.values_before:
             for variable in model.trainable_variables:
                 capture.keep_value(variable)
@@ -60,8 +77,12 @@ class Observer:
     def _accumulate(self, model: Any, capture: Capture) -> None:
         if not self._checked:
             self.check_selections(model)
+        for (name, layer_output), (spec, scratches) in capture.loop_states.items():
+            taken = {statistic: scratch.take() for statistic, scratch in scratches.items()}
+            capture.loop_states[name, layer_output] = (spec, taken)
+        capture.collect_probes()
         for collector in self.collectors:
-            if collector.at_epoch_end:
+            if collector.at_epoch_end and not collector.per_step:
                 continue
             groups = collector.groups(capture)
             if groups:
@@ -69,18 +90,62 @@ class Observer:
         self._missed.update(capture.missed)
 
     def _accumulate_groups(self, collector: Collector, groups: list[Group], iterations: Any) -> None:
-        specs = [group[0].spec for group in groups]
-        for statistic in collector.statistics:  # variables are made outside any branch
-            self._accumulators[_key(collector, statistic)].segment(specs)
+        usable = {s: [g for g in groups if any(piece.has(s) for piece in g)] for s in collector.statistics}
+        specs = {s: [group[0].spec for group in chosen] for s, chosen in usable.items() if chosen}
+        if not collector.at_epoch_end:
+            for statistic in specs:  # variables are made here, outside any branch
+                self._accumulators[_key(collector, statistic)].segment(specs[statistic])
+        buffer = self._buffers.get(collector.name)
+        if buffer is not None:
+            buffer.prepare({s.name: (specs[s], (len(specs[s]), s.step_fields)) for s in specs})
 
         def observe() -> None:
-            for statistic in collector.statistics:
-                self._accumulators[_key(collector, statistic)].update(states_of(statistic, groups), specs)
+            vectors = {}
+            for statistic in specs:
+                state = states_of(statistic, usable[statistic])
+                if not collector.at_epoch_end:
+                    self._accumulators[_key(collector, statistic)].update(state, specs[statistic])
+                if buffer is not None:
+                    vectors[statistic.name] = tf.cast(statistic.step_state(state, specs[statistic]), tf.float64)
+            if buffer is not None:
+                buffer.append(0 if iterations is None else iterations, vectors)
 
         if collector.every == 1 or iterations is None:
             observe()
         else:
             tf.cond(tf.equal(iterations % collector.every, 0), observe, lambda: None)
+
+    # --- inside loops ---
+
+    def _observe_in_loop(self, capture: Capture, name: str, layer: Any, values: Any) -> bool:
+        """Merges a tensor of a loop's body into scratch states; says whether any collector could."""
+        observed = False
+        for collector in self.collectors:
+            if collector.key != "layer_outputs" or not collector.selection.chooses(layer, name):
+                continue
+            group = group_of_calls(name, [Seen(values, layer)])
+            spec = group[0].spec
+            scratches = {s.name: self._scratch(collector, s, spec) for s in collector.statistics}
+            if any(scratch is None for scratch in scratches.values()):
+                continue
+            for statistic in collector.statistics:
+                scratches[statistic.name].merge(statistic.partials(group))
+            capture.loop_states[collector.name, name] = (spec, scratches)
+            observed = True
+        return observed
+
+    def _scratch(self, collector: Collector, statistic: Statistic, spec: TensorSpec) -> LoopScratch | None:
+        key = (_key(collector, statistic), spec)
+        if key not in self._scratches:
+            if several_replicas():
+                return None  # no variable can be made here, in a loop of one replica's function
+            self._scratches[key] = LoopScratch(statistic, spec)
+        return self._scratches[key]
+
+    def _probe_variable(self, model: Any) -> Any:
+        if self._probe is None and not several_replicas():
+            self._probe = probe_variable(2 * len(flatten_layers(model)) + 8, len(SUMS))
+        return self._probe
 
     def check_selections(self, model: Any) -> None:
         """Raises if `layers=` of a collector names something that the built model does not have."""
@@ -94,6 +159,27 @@ class Observer:
         for accumulator in self._accumulators.values():
             accumulator.reset()
 
+    @property
+    def per_step(self) -> bool:
+        return bool(self._buffers)
+
+    def flush_steps(self) -> None:
+        """Moves the steps that wait on the device into the recording."""
+        for collector in self.collectors:
+            buffer = self._buffers.get(collector.name)
+            if buffer is None:
+                continue
+            steps, lanes = buffer.fetch()
+            if not len(steps):
+                continue
+            for statistic in collector.statistics:
+                if statistic.name not in lanes:
+                    continue
+                specs, vectors = lanes[statistic.name]
+                values = statistic.step_result(vectors)
+                names, shapes = [spec.name for spec in specs], [spec.shape for spec in specs]
+                self.recording.add_steps(collector.name, steps, names, shapes, values)
+
     def end_epoch(self, model: Any, epoch: int) -> dict[str, float]:
         """Reads the accumulators into the recording.
 
@@ -104,6 +190,7 @@ class Observer:
         Returns:
             The epoch logs of all collectors.
         """
+        self.flush_steps()
         recorded = self.recording.epochs
         self.epoch = max(int(epoch), int(recorded[-1]) + 1 if len(recorded) else 0)
         logs: dict[str, float] = {}
@@ -206,11 +293,11 @@ class Observer:
 
 def states_of(statistic: Statistic, groups: Sequence[Group]) -> Any:
     """The states of the groups, below each other, the pieces of a group merged."""
+    groups = [[piece for piece in group if piece.has(statistic)] for group in groups]
     rows = [statistic.rows(group[0].spec) for group in groups]
     ends = np.cumsum(rows)
     rounds = max(len(group) for group in groups)
-    pieces = [group[k] for k in range(rounds) for group in groups if k < len(group)]
-    parts = statistic.partials(pieces)
+    parts = _partials(statistic, [group[k] for k in range(rounds) for group in groups if k < len(group)])
     state, start = parts[: ends[-1]], int(ends[-1])
     for k in range(1, rounds):
         which = [i for i, group in enumerate(groups) if k < len(group)]
@@ -219,6 +306,15 @@ def states_of(statistic: Statistic, groups: Sequence[Group]) -> Any:
         state = tf.tensor_scatter_nd_update(state, index[:, None], merged)
         start += len(index)
     return state
+
+
+def _partials(statistic: Statistic, pieces: Sequence[Piece]) -> Any:
+    open_pieces = [piece for piece in pieces if piece.values is not None]
+    if len(open_pieces) == len(pieces):
+        return statistic.partials(pieces)
+    rows = [statistic.rows(piece.spec) for piece in open_pieces]
+    parts = iter(tf.split(statistic.partials(open_pieces), rows) if open_pieces else [])
+    return tf.concat([next(parts) if p.values is not None else p.states[statistic.name] for p in pieces], axis=0)
 
 
 def _key(collector: Collector, statistic: Statistic) -> str:

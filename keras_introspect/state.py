@@ -127,13 +127,92 @@ class Accumulator:
         return sum(segment.initial.nbytes for segment in self._segments)
 
 
-def _create(initial: np.ndarray) -> Any:
+class LoopScratch:
+    """The state of one tensor over the iterations of a loop, within one step.
+
+    It is merged inside the loop, taken out after it, and left empty for the next step.
+    """
+
+    def __init__(self, statistic: Statistic, spec: TensorSpec) -> None:
+        self._statistic = statistic
+        self._initial = statistic.empty(statistic.rows(spec))
+        self._variable = _create(self._initial)
+
+    def merge(self, state: Any) -> None:
+        self._variable.assign(self._statistic.merge(tf.convert_to_tensor(self._variable), state, tf))
+
+    def take(self) -> Any:
+        state = tf.identity(tf.convert_to_tensor(self._variable))
+        self._variable.assign(self._initial)
+        return state
+
+
+class StepBuffer:
+    """Values of single steps, kept on the device until the host fetches them.
+
+    Args:
+        capacity: how many steps it holds; the host must fetch before more have passed.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._lanes: dict[str, tuple[tuple[TensorSpec, ...], Any]] = {}
+        self._steps: Any = None
+        self._count: Any = None
+
+    def prepare(self, lanes: Mapping[str, tuple[Sequence[TensorSpec], tuple[int, ...]]]) -> None:
+        """Makes the variables: lane → (its tensors, the shape of one step's value)."""
+        with _LOCK:
+            if self._steps is None:
+                self._steps = _create(np.zeros(self.capacity, np.int64))
+                self._count = _create(np.zeros((), np.int64))
+            for lane, (specs, shape) in lanes.items():
+                known = self._lanes.get(lane)
+                if known is None or known[0] != tuple(specs):
+                    self._lanes[lane] = (tuple(specs), _create(np.zeros((self.capacity, *shape), np.float64)))
+
+    def append(self, step: Any, values: Mapping[str, Any]) -> None:
+        """Adds one step, on the device.
+
+        Args:
+            step: int64 scalar: the optimizer's iterations before the step.
+            values: lane → its value, of the shape that was prepared.
+        """
+        count = tf.convert_to_tensor(self._count)
+        slot = count % self.capacity  # never out of bounds; an overflow shows in the count
+        self._steps.scatter_nd_update([[slot]], [tf.cast(step, tf.int64)])
+        for lane, value in values.items():
+            self._lanes[lane][1].scatter_nd_update([[slot]], value[None])
+        self._count.assign(count + 1)
+
+    def fetch(self) -> tuple[np.ndarray, dict[str, tuple[tuple[TensorSpec, ...], np.ndarray]]]:
+        """Empties the buffer: the steps (S,), and lane → (its tensors, values (S, …)). A transfer to the host."""
+        if self._count is None:
+            return np.zeros(0, np.int64), {}
+        count = int(_components(self._count)[0].numpy())
+        kept = min(count, self.capacity)
+        steps = _components(self._steps)[0].numpy()[:kept]
+        lanes = {lane: (specs, _components(v)[0].numpy()[:kept]) for lane, (specs, v) in self._lanes.items()}
+        for component in _components(self._count):
+            component.assign(np.zeros((), np.int64))
+        return steps, lanes
+
+    def nbytes(self) -> int:
+        return sum(8 * int(np.prod(variable.shape)) for _, variable in self._lanes.values()) + 8 * self.capacity
+
+
+def probe_variable(rows: int, sums: int) -> Any:
+    """All zeros, and trainable so that a gradient tape watches what is read from it: see `capture.loops`."""
+    return _create(np.zeros((rows, sums), np.float64), trainable=True)
+
+
+def _create(initial: np.ndarray, trainable: bool = False) -> Any:
     """A variable, also in the middle of a trace, and in a replica's part of one."""
 
     def create(*_: Any) -> Any:
         with tf.init_scope():
             if not tf.distribute.has_strategy():
-                return tf.Variable(initial, trainable=False)
+                return tf.Variable(initial, trainable=trainable)
             return tf.Variable(
                 initial,
                 trainable=False,
@@ -145,6 +224,11 @@ def _create(initial: np.ndarray) -> Any:
     if tf.distribute.has_strategy() and context is not None and context.num_replicas_in_sync > 1:
         return context.merge_call(create)
     return create()
+
+
+def several_replicas() -> bool:
+    """Whether the step runs on several replicas at once."""
+    return tf.distribute.has_strategy() and tf.distribute.get_strategy().num_replicas_in_sync > 1
 
 
 def _components(variable: Any) -> Sequence[Any]:

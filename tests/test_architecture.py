@@ -30,9 +30,17 @@ LEVELS = [
     ["notable"],
     ["recording"],
     ["errors"],
+    ["requirements"],
 ]
 RANK = {room: rank for rank, rooms in enumerate(LEVELS) for room in rooms}
-NUMPY_ONLY = {"", "plots", "notable", "recording", "errors"}  # "" is keras_introspect/__init__.py, which all pass
+NUMPY_ONLY = {
+    "",
+    "plots",
+    "notable",
+    "recording",
+    "errors",
+    "requirements",
+}  # "" is keras_introspect/__init__.py, which all pass
 TRAINING = {"model", "observer", "collectors", "state", "capture", "statistics"}  # loads no matplotlib
 KERAS_INSIDE = {"capture", "state"}
 

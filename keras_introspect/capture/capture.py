@@ -1,11 +1,13 @@
 """The tensors of one training step, as they come by."""
 
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_introspect.capture.internals import current_graph
+from keras_introspect.capture.internals import current_graph, tape_is_stopped
+from keras_introspect.capture.loops import Probe
 
 _ACTIVE = threading.local()
 
@@ -20,27 +22,51 @@ class Wanted(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """One tensor that came by: `zeros` counts rows of a sparse tensor that are zero and not in `values`."""
+    """One tensor that came by.
+
+    Attributes:
+        values: the tensor; `None` inside a loop, where only sums get out.
+        layer: whose call returned it.
+        zeros: how many elements of a sparse tensor are zero and not in `values`.
+        recomputed: whether a tape recorded the call.
+        sums: of a gradient inside loops, float64: see `capture.loops.SUMS`.
+    """
 
     values: Any
     layer: Any = None
     zeros: Any = None
     recomputed: bool = False
+    sums: Any = None
 
 
 class Capture:
     """Collects the tensors of one run, or one trace, of a training step.
 
+    Args:
+        model: the observed model.
+        wanted: what to look at.
+        names: of the layers.
+
     Attributes:
+        observe_in_loop: takes (name, layer, tensor) of a layer output inside a loop or branch, says whether it could.
+        probe_variable: makes the variable of the probes, or `None` where there can be none.
         outputs: name of a layer's output → tensors, a call each.
         output_gradients: the same for their gradients, unscaled.
         gradients: id of a variable → (the variable, its gradients).
         before: id of a variable → its value before the step.
         missed: (view, name) → why it could not be observed.
+        loop_states: (collector, name) → (spec, states by statistic) of what was observed inside loops.
     """
 
     def __init__(self, model: Any, wanted: Wanted, names: "LayerNames") -> None:
         self.model = model
+        self.observe_in_loop: Callable[[str, Any, Any], bool] | None = None
+        self.probe_variable: Callable[[], Any] | None = None
+        self._probe_rows: dict[str, int] = {}
+        self._probe_layers: dict[str, Any] = {}
+        self._probe_gradients: list[Any] = []
+        self._probe: Probe | None = None
+        self._depth = 0
         self.wanted = wanted
         self.names = names
         self.graph = current_graph()
@@ -49,6 +75,7 @@ class Capture:
         self.gradients: dict[int, tuple[Any, list[Seen]]] = {}
         self.before: dict[int, Any] = {}
         self.missed: dict[tuple[str, str], str] = {}
+        self.loop_states: dict[tuple[str, str], tuple[Any, dict[str, Any]]] = {}
         self.called: dict[int, Any] = {}
         self.iterations: Any = None
         self.loss_scale: Any = None
@@ -56,6 +83,11 @@ class Capture:
 
     def in_step_graph(self) -> bool:
         return current_graph() is self.graph
+
+    def miss(self, name: str, reason: str) -> None:
+        """Notes that neither a layer's outputs nor their gradients can be observed."""
+        self.missed[("layer_outputs", name)] = reason
+        self.missed[("output_gradients", name)] = reason
 
     def add_output(self, name: str, seen: Seen) -> None:
         self.outputs.setdefault(name, []).append(seen)
@@ -65,6 +97,33 @@ class Capture:
 
     def add_gradient(self, variable: Any, seen: Seen) -> None:
         self.gradients.setdefault(id(variable), (variable, []))[1].append(seen)
+
+    def enter_call(self, has_sublayers: bool) -> None:
+        """Notes that a layer call begins; an outermost one gets a probe for the loops that may be inside it."""
+        if self._depth == 0 and has_sublayers and self.graph is not None and self.in_step_graph():
+            self._probe = None
+            if self.wanted.output_gradients and self.probe_variable is not None and not tape_is_stopped():
+                variable = self.probe_variable()
+                if variable is not None:
+                    self._probe = Probe(variable, self._probe_rows, self._probe_gradients.append)
+        self._depth += 1
+
+    def leave_call(self) -> None:
+        self._depth -= 1
+
+    def tap_in_loop(self, name: str, layer: Any, values: Any) -> Any | None:
+        """Taps the gradient of a tensor inside a loop or branch; `None` where that cannot be done."""
+        tapped = None if self._probe is None else self._probe.tap(name, values)
+        if tapped is not None:
+            self._probe_layers[name] = layer
+        return tapped
+
+    def collect_probes(self) -> None:
+        """Puts what the probes brought out of the loops among the output gradients; after the backward pass."""
+        if self._probe_gradients:
+            sums = tf.add_n(self._probe_gradients)
+            for name, layer in self._probe_layers.items():
+                self.add_output_gradient(name, Seen(None, layer, sums=sums[self._probe_rows[name]]))
 
     def keep_value(self, variable: Any) -> None:
         """Keeps a variable's value as it is now, unless an earlier one is kept."""

@@ -22,6 +22,7 @@ __all__ = [
     "current_graph",
     "flatten_layers",
     "functional_init_arguments",
+    "has_sublayers",
     "hides_logits",
     "inside_control_flow_of",
     "is_not_a_real_call",
@@ -61,6 +62,10 @@ def flatten_layers(model: Any) -> list[Any]:
     """Every layer of a model at all depths, without the model itself and input layers."""
     layers = model._flatten_layers(include_self=False)
     return [layer for layer in layers if not isinstance(layer, keras.layers.InputLayer)]
+
+
+def has_sublayers(layer: Any) -> bool:
+    return bool(layer._layers)
 
 
 def own_variables(layer: Any) -> list[Any]:

@@ -82,7 +82,14 @@ class LayerTaps:
             with _LOCK:
                 if self._users:
                     self._tap_all(owner)
-            return function(*args, **kwargs)
+            capture = active()
+            if capture is None or internals.is_not_a_real_call():
+                return function(*args, **kwargs)
+            capture.enter_call(internals.has_sublayers(owner))
+            try:
+                return function(*args, **kwargs)
+            finally:
+                capture.leave_call()
 
         return call
 
@@ -91,11 +98,10 @@ class LayerTaps:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            outputs = announced(*args, **kwargs)
             capture = active()
             if capture is None or internals.is_not_a_real_call():
-                return outputs
-            return _observe(capture, layer, outputs)
+                return announced(*args, **kwargs)
+            return _observe(capture, layer, announced(*args, **kwargs))
 
         return call
 
@@ -103,11 +109,9 @@ class LayerTaps:
 def _observe(capture: Capture, layer: Any, outputs: Any) -> Any:
     name = capture.names.of(layer)
     capture.called[id(layer)] = layer
-    if not capture.in_step_graph():
-        below = internals.inside_control_flow_of(internals.current_graph(), capture.graph)
-        reason = LOOP_REASON if below else FUNCTION_REASON
-        capture.missed[("layer_outputs", name)] = reason
-        capture.missed[("output_gradients", name)] = reason
+    in_loop = not capture.in_step_graph()
+    if in_loop and not internals.inside_control_flow_of(internals.current_graph(), capture.graph):
+        capture.miss(name, FUNCTION_REASON)
         return outputs
     flat = keras.tree.flatten(outputs)
     observed, floats = [], 0
@@ -116,13 +120,12 @@ def _observe(capture: Capture, layer: Any, outputs: Any) -> Any:
         values = _values_of(tensor)
         if tf.is_tensor(values) and values.dtype.is_floating:
             floats += 1
-            tensor = _observe_tensor(capture, layer, key, tensor, values)
+            observe = _observe_in_loop if in_loop else _observe_tensor
+            tensor = observe(capture, layer, key, tensor, values)
         observed.append(tensor)
     if not floats:
         dtypes = sorted({str(getattr(tensor, "dtype", type(tensor).__name__)) for tensor in flat})
-        reason = f"{INTEGER_REASON} but {', '.join(dtypes) or 'nothing'}"
-        capture.missed[("layer_outputs", name)] = reason
-        capture.missed[("output_gradients", name)] = reason
+        capture.miss(name, f"{INTEGER_REASON} but {', '.join(dtypes) or 'nothing'}")
     return keras.tree.pack_sequence_as(outputs, observed)
 
 
@@ -138,6 +141,22 @@ def _observe_tensor(capture: Capture, layer: Any, key: str, tensor: Any, values:
         )
         return tensor
     tapped = _with_values(tensor, _tap(capture, layer, key, values))
+    internals.copy_tensor_annotations(tensor, tapped)
+    return tapped
+
+
+def _observe_in_loop(capture: Capture, layer: Any, key: str, tensor: Any, values: Any) -> Any:
+    if capture.wanted.outputs and capture.observe_in_loop is not None and capture.observe_in_loop(key, layer, values):
+        capture.add_output(key, Seen(None, layer))
+    else:
+        capture.missed[("layer_outputs", key)] = LOOP_REASON
+    if not capture.wanted.output_gradients or internals.tape_is_stopped():
+        return tensor
+    tapped = None if internals.hides_logits(tensor) else capture.tap_in_loop(key, layer, values)
+    if tapped is None:
+        capture.missed[("output_gradients", key)] = LOOP_REASON
+        return tensor
+    tapped = _with_values(tensor, tapped)
     internals.copy_tensor_annotations(tensor, tapped)
     return tapped
 

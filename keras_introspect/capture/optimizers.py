@@ -78,6 +78,8 @@ def _observing(optimizer: Any, original: Any) -> Any:
 
 def _observe(capture: Capture, optimizer: Any, grads: list[Any], variables: list[Any]) -> None:
     scale = loss_scale(optimizer)
+    if capture.iterations is None:
+        capture.iterations = tf.identity(tf.convert_to_tensor(optimizer.iterations))  # as before the step
     capture.loss_scale = scale if capture.loss_scale is None else capture.loss_scale
     for gradient, variable in zip(grads, variables, strict=False):
         if capture.wanted.values_before:

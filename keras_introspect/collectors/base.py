@@ -23,6 +23,7 @@ class Collector:
         layers: which layers or variables: names, paths, globs (`"conv*"`), layer types, functions of a layer, or a
             list of these. Default: all.
         every: observe each n-th step, counted by `optimizer.iterations`.
+        per_step: keep a value a step too, for `series.step(...)`.
         logs: `"summary"` puts a few numbers into the epoch logs, `"layers"` every layer's too, `None` none.
         progress_bar: whether the progress bar shows this collector's logs.
         name: key in the recording, for using one collector twice.
@@ -43,6 +44,7 @@ class Collector:
         statistics: str | Statistic | Iterable[str | Statistic] | None = None,
         layers: LayerSelection = None,
         every: int = 1,
+        per_step: bool = False,
         logs: str | None = "summary",
         progress_bar: bool = False,
         name: str | None = None,
@@ -56,6 +58,7 @@ class Collector:
         self.statistics = resolve(self.default_statistics if statistics is None else statistics)
         self.selection = Selection(layers)
         self.every = int(every)
+        self.per_step = bool(per_step)
         self.logs = logs
         self.progress_bar = bool(progress_bar)
         self.name = name or self.key
@@ -104,6 +107,7 @@ class Collector:
             "statistics": [statistic.name for statistic in self.statistics],
             "layers": self.selection.get_config(),
             "every": self.every,
+            "per_step": self.per_step,
             "logs": self.logs,
             "progress_bar": self.progress_bar,
             "name": self.name,
@@ -114,7 +118,9 @@ class Collector:
         return cls(**config)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_config().items())})"
+        usual = type(self)().get_config()
+        changed = {key: value for key, value in self.get_config().items() if value != usual[key]}
+        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
 
 
 def spec_of_variable(variable: Any) -> TensorSpec:
@@ -122,24 +128,25 @@ def spec_of_variable(variable: Any) -> TensorSpec:
     return TensorSpec(variable.path, shape, batched=False, channel_axis=len(shape) - 1 if shape else None)
 
 
+def spec_of_output(name: str, layer: Any, shape: Any) -> TensorSpec:
+    """The spec of a layer output of a static shape (a `tf.TensorShape`): its first axis is the batch."""
+    if shape.rank is None:
+        return TensorSpec(name, (None,), batched=True, channel_axis=None)
+    sizes = (None, *shape[1:]) if shape.rank else ()
+    return TensorSpec(name, sizes, batched=bool(sizes), channel_axis=_channel_axis(layer, len(sizes)))
+
+
 def group_of_calls(name: str, calls: Sequence[Seen]) -> Group:
     """The calls of one layer in a step as pieces of one spec, so that they pool into one row."""
-    shapes = []
-    for seen in calls:
-        rank = seen.values.shape.rank
-        shapes.append(None if rank is None else (None, *seen.values.shape[1:]) if rank else ())
-    first = shapes[0]
-    if first is None or any(shape is None or len(shape) != len(first) for shape in shapes):
-        first = (None,)
+    specs = [spec_of_output(name, seen.layer, seen.values.shape) for seen in calls]
+    spec = specs[0]
+    if any(len(other.shape) != len(spec.shape) for other in specs):
+        spec = TensorSpec(name, (None,), batched=True, channel_axis=None)
     else:
-        for shape in shapes[1:]:
-            first = tuple(a if a == b else None for a, b in zip(first, shape, strict=True))
-    spec = TensorSpec(name, first, batched=bool(first), channel_axis=_channel_axis(calls[0].layer, len(first)))
-    pieces = []
-    for seen in calls:
-        values = seen.values if seen.values.shape.rank == len(first) else keras.ops.reshape(seen.values, [-1])
-        pieces.append(Piece(values, spec, seen.zeros))
-    return pieces
+        shape = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(s.shape for s in specs), strict=True))
+        spec = spec._replace(shape=shape)
+    flat = spec.channel_axis is None and spec.batched
+    return [Piece(keras.ops.reshape(c.values, [-1]) if flat else c.values, spec, c.zeros) for c in calls]
 
 
 def _channel_axis(layer: Any, rank: int) -> int | None:

@@ -9,6 +9,7 @@ from keras_introspect.capture.internals import flatten_layers
 from keras_introspect.capture.layers import INTEGER_REASON
 from keras_introspect.collectors.base import Collector, Group, group_of_calls
 from keras_introspect.errors import unknown_name
+from keras_introspect.statistics import Piece
 
 CALLS = ("pooled", "separate")
 
@@ -40,13 +41,24 @@ class LayerCollector(Collector):
         for name, calls in self.seen(capture).items():
             if not self.selection.chooses(calls[0].layer, name):
                 continue
+            outside = [call for call in calls if call.values is not None]
             if self.calls == "separate":
-                named = [(name if k == 0 else f"{name}#{k}", [call]) for k, call in enumerate(calls)]
+                named = [(name if k == 0 else f"{name}#{k}", [call]) for k, call in enumerate(outside)]
             else:
-                named = [(name, calls)]
+                named = [(name, outside)] if outside else []
             groups += [group_of_calls(row, pooled) for row, pooled in named]
+            if len(outside) < len(calls):
+                in_loops = self.group_in_loops(capture, name, [call for call in calls if call.values is None])
+                if outside and self.calls == "pooled":
+                    capture.missed[(self.key, f"{name} in loops")] = "it is called both inside and outside of loops"
+                else:
+                    groups.append(in_loops)
         self._note_missing(capture)
         return groups
+
+    def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:
+        """The row of a layer that is called inside loops, from the states taken there."""
+        raise NotImplementedError
 
     def _note_missing(self, capture: Capture) -> None:
         for layer in flatten_layers(capture.model):
@@ -89,3 +101,7 @@ class LayerOutputs(LayerCollector):
             first = [call for call in calls if not call.recomputed]
             outputs[name] = first or calls
         return outputs
+
+    def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:
+        spec, states = capture.loop_states[self.name, name]
+        return [Piece(None, spec, states=states)]

@@ -1,11 +1,14 @@
 """The gradients of what the layers return."""
 
 import keras
+import tensorflow as tf
 
 from keras_introspect.capture import Capture, Seen, Wanted
 from keras_introspect.capture.layers import HEAD_REASON
+from keras_introspect.capture.optimizers import unscaled
 from keras_introspect.collectors.base import Group
 from keras_introspect.collectors.layer_outputs import LayerCollector
+from keras_introspect.statistics import Moments, Piece, TensorSpec
 
 
 @keras.saving.register_keras_serializable("keras_introspect")
@@ -26,14 +29,34 @@ class OutputGradients(LayerCollector):
     missing = "it was not called in the training step, or not where it can be seen"
 
     def seen(self, capture: Capture) -> dict[str, list[Seen]]:
-        return {name: capture.output_gradients[name] for name in capture.outputs if name in capture.output_gradients}
+        scale = capture.loss_scale
+        return {
+            name: [c if c.values is None else c._replace(values=unscaled(c.values, scale)) for c in calls]
+            for name in capture.outputs
+            if (calls := capture.output_gradients.get(name))
+        }
+
+    def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:
+        count, total, squares, total_abs, nonfinite, nonzero = tf.unstack(tf.add_n([call.sums for call in calls]))
+        if capture.loss_scale is not None:
+            scale = tf.cast(capture.loss_scale, tf.float64)
+            total, squares, total_abs = total / scale, squares / (scale * scale), total_abs / scale
+        states = {
+            "moments": Moments.state_of_sums(tf.stack([count, total, squares, total_abs, nonfinite])),
+            "activity": tf.stack([count + nonfinite, nonzero])[:, None],
+        }
+        capture.missed[(self.key, f"{name} (in loops)")] = (
+            "of gradients inside a loop only sums get out: no minimum, maximum and dead rates"
+        )
+        spec = TensorSpec(name, (None, None), batched=True, channel_axis=1)
+        return [Piece(None, spec, states=states)]
 
     def groups(self, capture: Capture) -> list[Group]:
         groups = super().groups(capture)
         for name, calls in capture.outputs.items():
             if name in capture.output_gradients or not self.selection.chooses(calls[0].layer, name):
                 continue
-            head = hasattr(calls[0].values, "_keras_logits")
+            head = hasattr(calls[0].values, "_keras_logits")  # Keras's softmax and sigmoid leave it on their result
             reason = HEAD_REASON if head else "the loss does not depend on it in the step: no gradient came back to it"
             capture.missed.setdefault((self.key, name), reason)
         return groups

@@ -111,7 +111,7 @@ def view_of(recording: Recording, view: str, picture: str, mend: str = "") -> Se
     """One view of a recording; the error says what the picture needs it for."""
     if view not in recording:
         raise unknown_name(
-            f"view in this recording (needed by {picture})", view, recording, mend or f"Add its collector to compile()."
+            f"view in this recording (needed by {picture})", view, recording, mend or "Add its collector to compile()."
         )
     return recording[view]
 
@@ -171,6 +171,7 @@ def shorten(names: Sequence[str], width: int) -> list[str]:
     >>> shorten(["encoder/block_1/conv/kernel", "encoder/block_2/conv/kernel", "head"], 18)
     ['encod…_1/conv/kernel', 'encod…_2/conv/kernel', 'head']
     """
+
     def cut(name: str, size: int, tail: int) -> str:
         return name if len(name) <= size else f"{name[: size - 1 - tail]}…{name[len(name) - tail :]}"
 
@@ -184,7 +185,9 @@ def shorten(names: Sequence[str], width: int) -> list[str]:
         if not clashing:
             break
         for tail in (size * 2 // 3, size // 3, size - 3):
-            trial = [cut(name, size, tail) if name in clashing else old for name, old in zip(names, result, strict=True)]
+            trial = [
+                cut(name, size, tail) if name in clashing else old for name, old in zip(names, result, strict=True)
+            ]
             if len(set(trial)) == len(set(names)):
                 return trial
         size += 2

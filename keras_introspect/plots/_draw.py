@@ -20,19 +20,25 @@ BLUE = "#0b5394"
 MID_BLUE = "#6fa8dc"
 PALE_BLUE = "#c3dbf0"
 RED = "#a61c00"
+MID_RED = "#dd7762"
 ORANGE = "#e08a00"
 STACK = ("#2f5d8c", "#bcd4e8")
 SMALL = 7.5
 TITLE = 9.5
 
 
-def axes_of(ax: Axes | None, figsize: tuple[float, float] = (7.0, 4.0)) -> Axes:
+def axes_of(ax: Axes | None, figsize: tuple[float, float] = (7.0, 4.0), layout: str | None = "constrained") -> Axes:
     """The axes given, or the one axes of a new figure outside pyplot."""
     if ax is not None:
         if not isinstance(ax, Axes):
             raise ValueError(f"ax is a {type(ax).__name__}; expected a matplotlib Axes, such as Figure().subplots().")
         return ax
-    return Figure(figsize=figsize, layout="constrained").subplots()
+    figure = Figure(figsize=figsize, layout=layout)  # type: ignore[arg-type]
+    ax = figure.subplots()
+    if layout is None:
+        width, height = figsize
+        figure.subplots_adjust(0.7 / width, 0.5 / height, 1 - 1.0 / width, 1 - 0.35 / height)
+    return ax
 
 
 def title(ax: Axes, text: str, color: str = INK) -> None:
@@ -45,8 +51,8 @@ def quiet(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(GREY)
     ax.tick_params(labelsize=SMALL, length=2.5, color=GREY, which="both")
-    ax.xaxis.label.set_size(SMALL + 0.5)
-    ax.yaxis.label.set_size(SMALL + 0.5)
+    ax.xaxis.label.set_fontsize(SMALL + 0.5)
+    ax.yaxis.label.set_fontsize(SMALL + 0.5)
 
 
 def epoch_axis(ax: Axes, epochs: np.ndarray, label: bool = True) -> None:
@@ -123,7 +129,7 @@ def depth_colors(count: int) -> list[Any]:
     return [colormaps["viridis"](0.8 * i / max(1, count - 1)) for i in range(count)]
 
 
-def label_ends(ax: Axes, heights: np.ndarray, names: Sequence[str], colors: Sequence[Any], width: int = 24) -> None:
+def label_ends(ax: Axes, heights: np.ndarray, names: Sequence[str], colors: Sequence[Any], width: int = 18) -> None:
     """Writes names beside the right end of lines, moved apart so that none covers another.
 
     Where there is no room for all, the first, the last, the highest and the lowest are named.
@@ -141,15 +147,21 @@ def label_ends(ax: Axes, heights: np.ndarray, names: Sequence[str], colors: Sequ
         seen = np.array(list(dict.fromkeys([seen[0], seen[-1], *order[-2:], *order[:2]])))
     if len(seen):
         place = ax.transData.transform(np.column_stack([np.full(len(seen), ax.get_xlim()[1]), heights[seen]]))
-        y = np.clip(ax.transAxes.inverted().transform(place)[:, 1], 0, 1)
+        y = np.clip(ax.transAxes.inverted().transform(place)[:, 1], 0, 0.97)
         short = shorten(list(names), width)
-        beside(ax, y, [short[i] for i in seen], [colors[i] for i in seen])
+        beside(ax, y, [short[int(i)] for i in seen], [colors[int(i)] for i in seen])
+
+
+def points(ax: Axes) -> np.ndarray:
+    """Width and height of an axes in points, before it is drawn."""
+    locate = ax.get_axes_locator()
+    box = ax.get_position() if locate is None else locate(ax, None)  # type: ignore[arg-type, truthy-function]
+    return np.array(box.size) * ax.figure.bbox.size / ax.figure.dpi * 72
 
 
 def room(ax: Axes) -> int:
     """How many lines of small text fit beside an axes."""
-    height = ax.get_position().height * ax.figure.get_size_inches()[1] * 72
-    return max(2, int(height / (SMALL * 1.25)) + 1)
+    return max(2, int(points(ax)[1] / (SMALL * 1.25)) + 1)
 
 
 def beside(ax: Axes, y: np.ndarray, texts: Sequence[str], colors: Sequence[Any]) -> None:

@@ -1,18 +1,83 @@
 """The page of a board: one or two axes above, a small panel a tensor below."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
-from keras_introspect.plots._draw import GREY, PALE, SMALL
+from keras_introspect.plots._draw import GREY, INK, PALE, RED, SMALL
 
 MAX_PANELS = 240
 
 
-def panels(
-    count: int, tops: int, figsize: tuple[float, float] | None, gap: float = 0.42
-) -> tuple[Figure, list[Axes], list[Axes]]:
+@dataclass
+class Board:
+    """A board: the figure, the axes above, the panels, and how many characters a panel's name may have."""
+
+    figure: Figure
+    top: list[Axes]
+    small: list[Axes]
+    columns: int
+    characters: int
+    fontsize: float
+
+    def epochs(self, i: int, epochs: np.ndarray) -> None:
+        """The x axis of a panel; in the lowest, the first and the last epoch are written, inwards."""
+        ax, first, last = self.small[i], int(epochs[0]), int(epochs[-1])
+        ax.set_xlim((first - 0.6, last + 0.6) if first == last else (first, last))
+        ax.spines[["left", "bottom"]].set_color(PALE)
+        if i + self.columns < len(self.small):
+            ax.xaxis.set_major_locator(NullLocator())
+            return
+        ax.set_xticks(sorted({first, last}))
+        ax.tick_params(axis="x", labelsize=self.fontsize - 1, length=2, color=GREY)
+        if first != last:
+            labels = ax.get_xticklabels()
+            labels[0].set_horizontalalignment("left")
+            labels[-1].set_horizontalalignment("right")
+
+    def heights(self, i: int, ticks: Sequence[float] = (), labels: Sequence[str] = ()) -> None:
+        """The y axis of a panel: ticks at the left of each row only, as all panels share one scale."""
+        ax = self.small[i]
+        if i % self.columns:
+            ax.yaxis.set_major_locator(NullLocator())
+            ax.yaxis.set_minor_locator(NullLocator())
+            return
+        if len(ticks):
+            ax.set_yticks(ticks, labels)
+        ax.tick_params(axis="y", labelsize=self.fontsize - 1, length=2, color=GREY)
+
+    def caption(self, i: int, name: str, left: str, right: str, bad: bool = False) -> None:
+        """Names a panel; beneath the name a remark at the left and one at the right, red and bold if bad."""
+        ax = self.small[i]
+        ax.set_title(name, fontsize=self.fontsize, loc="left", pad=self.fontsize + 3, color=RED if bad else INK)
+        ax.annotate(
+            left,
+            (0, 1),
+            (0, 2),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            fontsize=self.fontsize - 1,
+            color=GREY,
+        )
+        ax.annotate(
+            right,
+            (1, 1),
+            (0, 2),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            fontsize=self.fontsize - 0.5,
+            ha="right",
+            color=RED if bad else GREY,
+            fontweight="bold" if bad else "normal",
+        )
+
+
+def panels(count: int, tops: int, figsize: tuple[float, float] | None, gap: float = 0.42) -> Board:
     """Lays out a board.
 
     Args:
@@ -22,7 +87,7 @@ def panels(
         gap: inches between rows of panels, for their titles.
 
     Returns:
-        The figure, the axes above, the panels (no ticks but at the left and at the bottom).
+        The board, its panels without ticks but at the left and at the bottom.
     """
     shown = min(count, MAX_PANELS)
     columns = min(12, shown if shown <= 4 else math.ceil(math.sqrt(shown * 1.6)))
@@ -40,19 +105,23 @@ def panels(
         1, tops, left=left, right=right - 1.1 / width, bottom=split + 0.5 / height, top=above, wspace=3.2 / width
     )
     lower = figure.add_gridspec(
-        rows, columns, left=left, right=right, bottom=bottom, top=split - gap / height - 0.1 / height,
-        hspace=gap / max(0.2, (split * height - 0.9) / rows - gap), wspace=0.12,
-    )  # fmt: skip
+        rows,
+        columns,
+        left=left,
+        right=right,
+        bottom=bottom,
+        top=split - gap / height - 0.1 / height,
+        hspace=gap / max(0.2, (split * height - 0.9) / rows - gap),
+        wspace=0.12,
+    )
     top = [figure.add_subplot(upper[0, i]) for i in range(tops)]
     small = [figure.add_subplot(lower[i // columns, i % columns]) for i in range(shown)]
-    for i, ax in enumerate(small):
+    for ax in small:
         ax.spines[["top", "right"]].set_visible(False)
-        ax.spines[["left", "bottom"]].set_color(PALE)
-        ax.tick_params(labelsize=SMALL - 1.5, length=2, color=GREY)
-        ax.tick_params(labelbottom=i + columns >= shown, bottom=i + columns >= shown, left=False)
-        ax.tick_params(which="both", labelleft=i % columns == 0, left=i % columns == 0)
     if shown < count:
         figure.text(
             0.5, 0.01, f"{shown} of {count} tensors shown; choose others with layers=", ha="center", fontsize=SMALL
         )
-    return figure, top, small
+    pitch = (width - 0.9) / columns * 72
+    fontsize = SMALL if columns <= 8 else SMALL - 1
+    return Board(figure, top, small, columns, min(40, int(pitch / (fontsize * 0.66))), fontsize)

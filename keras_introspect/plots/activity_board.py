@@ -1,17 +1,26 @@
 """Which units work, which are dead?"""
 
-from collections.abc import Sequence
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from keras_introspect.plots._data import Chosen, Iterations, Layers, latest, over_layers, percent, shape_text, shorten
 from keras_introspect.plots._draw import (
-    BLUE, GREY, INK, MID_BLUE, PALE_BLUE, RED, SMALL, TITLE, beside, epoch_axis, nothing, spread, title,
+    BLUE,
+    INK,
+    MID_RED,
+    PALE_BLUE,
+    RED,
+    beside,
+    epoch_axis,
+    nothing,
+    spread,
+    title,
 )
 from keras_introspect.plots._panels import panels
 from keras_introspect.recording import Series
+
+_SHARES = ((0.0, 0.5, 1.0), ("0 %", "50 %", "100 %"))
 
 
 def activity_board(
@@ -49,28 +58,24 @@ def activity_board(
     'layer_outputs: 2 tensors, worst dead rate 25 % (relu_2)'
     """
     chosen = Chosen(series, "activity_board", ["activation_rate", "dead_rate"], layers, iterations)
-    figure, top, small = panels(len(chosen.names), 1, figsize)
-    model_activity(chosen, top[0])
+    board = panels(len(chosen.names), 1, figsize)
+    plural = "s" if len(chosen.names) > 1 else ""
+    model_activity(chosen, board.top[0], f"{chosen.view}: {len(chosen.names)} tensor{plural}, ")
     active, dead = chosen.epoch("activation_rate"), chosen.epoch("dead_rate")
     spatial = chosen.epoch("spatial_dead_rate") if chosen.has("spatial_dead_rate") else None
     last = latest(dead)
-    short = shorten(chosen.names, 20)
-    for i, ax in enumerate(small):
+    short = shorten(chosen.names, board.characters)
+    for i, ax in enumerate(board.small):
         _panel(ax, chosen.epochs, active[:, i], dead[:, i], None if spatial is None else spatial[:, i])
+        board.epochs(i, chosen.epochs)
+        board.heights(i, *_SHARES)
         bad = last[i] >= 0.05
         text = f"dead {percent(last[i])}" if np.isfinite(last[i]) else "not observed"
-        ax.set_title(short[i], fontsize=SMALL, loc="left", pad=11, color=RED if last[i] >= 0.5 else INK)
-        ax.text(
-            0, 1.03, f"{shape_text(chosen.shapes[i])}  ", transform=ax.transAxes, fontsize=SMALL - 1, color=GREY
-        )
-        ax.text(
-            1, 1.03, text, transform=ax.transAxes, fontsize=SMALL - 0.5, ha="right",
-            color=RED if bad else GREY, fontweight="bold" if bad else "normal",
-        )
-    return figure
+        board.caption(i, short[i], shape_text(chosen.shapes[i]), text, bad)
+    return board.figure
 
 
-def model_activity(chosen: Chosen, ax: Axes, judged: Sequence[bool] | np.ndarray | None = None) -> None:
+def model_activity(chosen: Chosen, ax: Axes, prefix: str = "", judged: np.ndarray | None = None) -> None:
     """The activity of all layers in one axes: mean with min-max of the activation rate, and the worst dead rate."""
     active = chosen.epoch("activation_rate")
     low, high = over_layers(active, (0, 100))
@@ -81,50 +86,41 @@ def model_activity(chosen: Chosen, ax: Axes, judged: Sequence[bool] | np.ndarray
     ax.fill_between(x, rows[:, 0], rows[:, 2], color=PALE_BLUE, linewidth=0)
     ax.plot(x, rows[:, 1], color=BLUE, linewidth=1.5)
     heights, texts, colors = [_last(mean)], ["active, mean"], [BLUE]
-    finding = f"{len(chosen.names)} tensor{'s' if len(chosen.names) > 1 else ''}"
+    finding = f"active {percent(heights[0])} on average"
     if chosen.has("dead_rate"):
         dead = chosen.epoch("dead_rate")
         if judged is not None:
             dead = np.where(judged, dead, np.nan)
         worst = over_layers(dead, (100,))[0]
         x, line = spread(chosen.epochs, worst)
-        ax.fill_between(x, 0, line, color=RED, alpha=0.25, linewidth=0)
+        ax.fill_between(x, 0, line, color=RED, alpha=0.15, linewidth=0)
         ax.plot(x, line, color=RED, linewidth=1.8)
         heights, texts, colors = [*heights, _last(worst)], [*texts, "dead, worst"], [*colors, RED]
         last = latest(dead)
         if np.isfinite(last).any():
-            name = shorten(chosen.names, 30)[int(np.nanargmax(last))]
+            name = shorten(chosen.names, 20)[int(np.nanargmax(last))]
             rate = float(np.nanmax(last))
-            finding += f", worst dead rate {percent(rate)}" + (f" ({name})" if rate > 0 else "")
+            finding = f"worst dead rate {percent(rate)}" + (f" ({name})" if rate > 0 else "")
     epoch_axis(ax, chosen.epochs)
     ax.set_ylim(0, 1.02)
-    share_axis(ax)
+    ax.set_yticks(*_SHARES)
     beside(ax, np.nan_to_num(np.array(heights)) / 1.02, texts, colors)
-    title(ax, f"{chosen.view}: {finding}")
+    title(ax, prefix + finding)
 
 
 def _last(values: np.ndarray) -> float:
     return float(latest(values[:, None])[0])
 
 
-def share_axis(ax: Axes) -> None:
-    ax.set_yticks([0, 0.5, 1], ["0 %", "50 %", "100 %"])
-
-
-def _panel(
-    ax: Axes, epochs: np.ndarray, active: np.ndarray, dead: np.ndarray, spatial: np.ndarray | None
-) -> None:
+def _panel(ax: Axes, epochs: np.ndarray, active: np.ndarray, dead: np.ndarray, spatial: np.ndarray | None) -> None:
     x, rows = spread(epochs, np.column_stack([active, dead] if spatial is None else [active, dead, spatial]))
     if not np.isfinite(rows).any():
         nothing(ax, "no values")
     ax.fill_between(x, 0, rows[:, 0], color=PALE_BLUE, linewidth=0)
-    ax.plot(x, rows[:, 0], color=MID_BLUE, linewidth=0.8)
-    ax.fill_between(x, 0, rows[:, 1], color=RED, linewidth=0)
+    if np.nanmax(rows[:, 1], initial=0) > 0:
+        ax.fill_between(x, 0, rows[:, 1], color=MID_RED, linewidth=0)
+    ax.plot(x, rows[:, 0], color=BLUE, linewidth=0.9)
     ax.plot(x, rows[:, 1], color=RED, linewidth=1.2)
     if spatial is not None and np.nanmax(rows[:, 2], initial=0) > 0:
         ax.plot(x, rows[:, 2], color=INK, linewidth=0.9, linestyle=":")
-    first, last = float(epochs[0]), float(epochs[-1])
-    ax.set_xlim((first - 0.6, last + 0.6) if first == last else (first, last))
     ax.set_ylim(0, 1)
-    ax.set_xticks([first, last] if first != last else [first], [str(e) for e in sorted({int(first), int(last)})])
-    share_axis(ax)

@@ -9,9 +9,30 @@ from matplotlib.figure import Figure
 from keras_introspect.errors import UnknownNameError, unknown_name
 from keras_introspect.notable import Notable, depth_ratio, judged_for_death, notable
 from keras_introspect.plots._data import (
-    VIEWS, Chosen, Iterations, Layers, check_recording, latest, number, over_layers, percent, shorten,
+    VIEWS,
+    Chosen,
+    Iterations,
+    Layers,
+    check_recording,
+    latest,
+    number,
+    over_layers,
+    percent,
+    shorten,
 )
-from keras_introspect.plots._draw import BLUE, GREY, INK, ORANGE, RED, SMALL, bands, epoch_axis, log_axis, nothing, title
+from keras_introspect.plots._draw import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    RED,
+    SMALL,
+    bands,
+    epoch_axis,
+    log_axis,
+    nothing,
+    title,
+)
 from keras_introspect.plots.activity_board import model_activity
 from keras_introspect.plots.scale_lines import scale_lines
 from keras_introspect.plots.scale_stack import scale_stack
@@ -20,7 +41,7 @@ from keras_introspect.recording import Recording, Series
 
 _MOST_SIGNALS = 6
 _TOP, _ROW = 3.1, 1.65  # inches
-_COLUMNS = ((0.75, 4.0), (6.1, 3.6), (11.75, 3.4))  # left edge and width; names stand to the right of each
+_COLUMNS = ((0.75, 4.0), (6.0, 3.3), (11.75, 3.4))  # left edge and width; names stand to the right of each
 
 
 def dashboard(
@@ -65,7 +86,8 @@ def dashboard(
     _signals(page.axes(0, 2, left=-0.5, right=0.75), recording, entries)
     for i, chosen in enumerate(rows, start=1):
         depth = _kernels(chosen)
-        _rms(page.axes(i, 0), chosen)
+        bad = any(entry.view == chosen.view and entry.severity == "error" for entry in entries)
+        _rms(page.axes(i, 0), chosen, RED if bad else INK)
         _stack(page.axes(i, 1), depth, iterations)
         _third(page.axes(i, 2), recording, chosen, depth, iterations)
         for ax in page.figure.axes[-3:] if i < len(rows) else []:
@@ -82,12 +104,17 @@ class _Page:
         self.height = _TOP + _ROW * rows + 0.25
 
     def axes(self, row: int, column: int, left: float = 0.0, right: float = 0.0, columns: int = 1) -> Axes:
-        start, width = _COLUMNS[column]
+        start = _COLUMNS[column][0]
         end = sum(_COLUMNS[column + columns - 1])
         top = 0.35 if row == 0 else _TOP + _ROW * (row - 1) + 0.32
         height = _TOP - 0.85 if row == 0 else _ROW - 0.7
         return self.figure.add_axes(
-            ((start + left) / 16, 1 - (top + height) / self.height, (end + right - start - left) / 16, height / self.height)
+            (
+                (start + left) / 16,
+                1 - (top + height) / self.height,
+                (end + right - start - left) / 16,
+                height / self.height,
+            )
         )
 
 
@@ -145,7 +172,15 @@ def _signals(ax: Axes, recording: Recording, entries: list[Notable]) -> None:
     bad = sum(entry.severity == "error" for entry in entries)
     if not entries:
         title(ax, "Nothing stands out")
-        ax.text(0, 0.93, "\n".join(_vitals(recording)), transform=ax.transAxes, fontsize=SMALL + 1, va="top", linespacing=1.6)
+        ax.text(
+            0,
+            0.93,
+            "\n".join(_vitals(recording)),
+            transform=ax.transAxes,
+            fontsize=SMALL + 1,
+            va="top",
+            linespacing=1.6,
+        )
         return
     count = f"{bad} bad, {len(entries) - bad} worth a look" if bad else f"{len(entries)} worth a look"
     title(ax, f"What stands out: {count}", RED if bad else INK)
@@ -163,7 +198,7 @@ def _signals(ax: Axes, recording: Recording, entries: list[Notable]) -> None:
         ax.text(0.04, y - 0.44 * pitch, sentence, fontsize=SMALL + 0.5, va="top", color=INK)
     first = next((entry for entry in entries if entry.view != "logs"), None)
     lines = [f"and {len(entries) - len(shown)} more: see notable(recording)"] if len(entries) > len(shown) else []
-    lines += [f"Open next: {first.name} in {first.view}"] if first else []
+    lines += [f"Open next: {shorten([first.name], 34)[0]} in {first.view}"] if first else []
     ax.text(0, 0.99 - len(shown) * pitch, "\n".join(lines), fontsize=SMALL + 1, va="top", color=BLUE, fontweight="bold")
 
 
@@ -173,7 +208,7 @@ def _vitals(recording: Recording) -> list[str]:
     views = [view for view in VIEWS if view in recording]
     checked = [view for view in views if "nonfinite" in recording[view].statistics]
     if checked:
-        lines.append("no non-finite value in " + ", ".join(checked))
+        lines.append(f"no non-finite value in {len(checked)} view{'s' if len(checked) > 1 else ''}")
     ratio = depth_ratio(recording)
     if ratio is not None:
         lines.append(f"gradient rms, first over last kernel: {number(ratio[3])}")
@@ -189,7 +224,7 @@ def _vitals(recording: Recording) -> list[str]:
     return lines or ["only Keras's logs were recorded"]
 
 
-def _rms(ax: Axes, chosen: Chosen) -> None:
+def _rms(ax: Axes, chosen: Chosen, color: str) -> None:
     tensors = f"{len(chosen.names)} tensor{'s' if len(chosen.names) > 1 else ''}"
     if not chosen.has("rms"):
         nothing(_bare(ax), "rms was not collected")
@@ -202,7 +237,7 @@ def _rms(ax: Axes, chosen: Chosen) -> None:
     epoch_axis(ax, chosen.epochs)
     ax.set_ylabel("rms")
     middle = float(latest(levels[2][:, None])[0])
-    title(ax, f"{chosen.view}: {tensors}, median rms {number(middle)}")
+    title(ax, f"{chosen.view}: {tensors}, median rms {number(middle)}", color)
 
 
 def _stack(ax: Axes, series: Series, iterations: Iterations) -> None:
@@ -217,7 +252,7 @@ def _third(ax: Axes, recording: Recording, chosen: Chosen, depth: Series, iterat
     if chosen.has("activation_rate") and chosen.view in ("layer_outputs", "val_layer_outputs"):
         judged = judged_for_death(recording, chosen.view)
         index = {name: i for i, name in enumerate(recording[chosen.view].names)}
-        model_activity(chosen, ax, judged[[index[name] for name in chosen.names]])
+        model_activity(chosen, ax, judged=judged[[index[name] for name in chosen.names]])
     elif chosen.has("update_ratio"):
         ratio = chosen.epoch("update_ratio")
         floor = log_axis(ax, np.append(ratio.ravel(), 1e-3))

@@ -4,7 +4,17 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from keras_introspect.plots._data import Chosen, Iterations, Layers, number, shorten
-from keras_introspect.plots._draw import SMALL, axes_of, depth_colors, label_ends, log_axis, quiet, spread, title
+from keras_introspect.plots._draw import (
+    SMALL,
+    axes_of,
+    depth_colors,
+    label_ends,
+    log_axis,
+    points,
+    quiet,
+    spread,
+    title,
+)
 from keras_introspect.recording import Series
 
 
@@ -73,7 +83,7 @@ def _last_finite(values: np.ndarray) -> float:
 
 def _name_layers(ax: Axes, names: tuple[str, ...]) -> None:
     """All names where they have room, turned where the axes is tall; else numbers, and the names of the ends."""
-    width, height = ax.get_position().size * ax.figure.get_size_inches() * 72
+    width, height = points(ax)
     short = shorten(names, 18)
     flat = max(map(len, short)) * len(short) * SMALL * 0.65 < width
     if flat or (len(names) <= 24 and height > 130):

@@ -4,15 +4,14 @@ import math
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 
-from keras_introspect.plots._data import Chosen, Iterations, Layers, latest, shorten
+from keras_introspect.plots._data import Chosen, Iterations, Layers, latest, number, shorten
 from keras_introspect.plots._draw import INK, STACK, axes_of, beside, epoch_axis, nothing, room, spread, title
 from keras_introspect.recording import Series
 
 
-def scale_stack(
-    series: Series, layers: Layers = None, iterations: Iterations = None, ax: Axes | None = None
-) -> Axes:
+def scale_stack(series: Series, layers: Layers = None, iterations: Iterations = None, ax: Axes | None = None) -> Axes:
     """Draws the relative scale of all layers as a stack of bands, first layer at the bottom.
 
     The height of a band is log(rms), shifted so that the smallest of the picture is 1 and divided by the sum of the
@@ -37,7 +36,7 @@ def scale_stack(
     >>> recording = Recording()
     >>> for epoch in range(3):
     ...     recording.add_epoch("gradients", epoch, ["a/kernel", "b/kernel"], [(2, 3), (3, 1)], {"rms": [0.1, 1.0]})
-    >>> len(scale_stack(recording["gradients"]).collections)
+    >>> len(scale_stack(recording["gradients"]).collections[0].get_paths())
     2
     """
     chosen = Chosen(series, "scale_stack", ["rms"], layers, iterations)
@@ -49,22 +48,27 @@ def scale_stack(
     edges[~np.isfinite(heights).any(axis=1)] = np.nan
     count = len(chosen.names)
     block = 1 if count <= 40 else math.ceil(count / 20)  # bands thinner than a line would only flicker
-    for i in range(count):
-        # Rasterised: 160 bands of 500 epochs would make a vector file of many megabytes.
-        ax.fill_between(
-            x, edges[:, i], edges[:, i + 1], color=STACK[i // block % 2], linewidth=0, rasterized=count > 40,
-            antialiased=block == 1,
-        )  # fmt: skip
+    outlines, colors = _outlines(x, edges), [STACK[i // block % 2] for i in range(count)]
+    # Rasterised: 160 bands of 500 epochs would make a vector file of many megabytes.
+    artist = PolyCollection(
+        [outline for of_layer in outlines for outline in of_layer],
+        facecolors=[color for color, of_layer in zip(colors, outlines, strict=True) for _ in of_layer],
+        linewidths=0,
+        antialiaseds=block == 1,
+        rasterized=count > 40,
+    )
+    ax.add_collection(artist, autolim=False)
     epoch_axis(ax, chosen.epochs)
     ax.set_ylim(0, 1)
     ax.set_yticks([])
-    ax.set_ylabel("share of log rms" if block == 1 else f"log rms, shade = {block} tensors")
+    ax.set_ylabel("share of log rms" if block == 1 else f"a shade = {block} tensors")
     _label(ax, edges, chosen.names)
     last = latest(share)
     if np.isfinite(last).any():
-        short = shorten(chosen.names, 20)
+        short = shorten(chosen.names, 18)
         thick, thin = int(np.nanargmax(last)), int(np.nanargmin(last))
-        title(ax, f"thickest {short[thick]}, thinnest {short[thin]}" if thick != thin else f"only {short[thick]}")
+        sizes = latest(np.where(rms > 0, rms, np.nan))
+        title(ax, f"rms ×{number(sizes[thick] / sizes[thin])} from {short[thin]} to {short[thick]}")
     else:
         nothing(ax, "no finite rms")
     return ax
@@ -81,6 +85,19 @@ def shares(rms: np.ndarray) -> np.ndarray:
     return np.divide(height, total, out=np.full_like(height, np.nan), where=total > 0)
 
 
+def _outlines(x: np.ndarray, edges: np.ndarray) -> list[list[np.ndarray]]:
+    """The polygons of each layer: one a stretch of epochs without a gap."""
+    seen = np.flatnonzero(np.isfinite(edges[:, 0]))
+    stretches = np.split(seen, np.flatnonzero(np.diff(seen) > 1) + 1) if len(seen) else []
+    return [
+        [
+            np.column_stack([np.r_[x[rows], x[rows][::-1]], np.r_[edges[rows, i], edges[rows, i + 1][::-1]]])
+            for rows in stretches
+        ]
+        for i in range(edges.shape[1] - 1)
+    ]
+
+
 def _label(ax: Axes, edges: np.ndarray, names: tuple[str, ...]) -> None:
     """Names at the right: all bands of a small model, else the first, the last and some between."""
     rows = np.flatnonzero(np.isfinite(edges).all(axis=1))
@@ -88,6 +105,10 @@ def _label(ax: Axes, edges: np.ndarray, names: tuple[str, ...]) -> None:
         return
     middle = (edges[rows[-1], :-1] + edges[rows[-1], 1:]) / 2
     count = len(names)
-    which = np.arange(count) if count <= room(ax) else np.unique(np.linspace(0, count - 1, min(6, room(ax))).round().astype(int))
-    short = shorten(names, 22)
+    which = (
+        np.arange(count)
+        if count <= room(ax)
+        else np.unique(np.linspace(0, count - 1, min(6, room(ax))).round().astype(int))
+    )
+    short = shorten(names, 18)
     beside(ax, middle[which], [short[i] for i in which], [INK] * len(which))

@@ -10,7 +10,18 @@ from mpl_toolkits.axes_grid1 import make_axes_locatable
 from keras_introspect.errors import unknown_name
 from keras_introspect.plots._data import Iterations, check_recording, number, rows_of
 from keras_introspect.plots._draw import (
-    BLUE, GREY, INK, ORANGE, PALE, PALE_BLUE, RED, SMALL, axes_of, epoch_axis, label_ends, log_axis, spread, title,
+    BLUE,
+    INK,
+    ORANGE,
+    PALE,
+    PALE_BLUE,
+    RED,
+    axes_of,
+    epoch_axis,
+    label_ends,
+    log_axis,
+    spread,
+    title,
 )
 from keras_introspect.recording import Recording
 
@@ -65,9 +76,9 @@ def training_curves(
             "Train with fit(), or collect StepMetrics()."
         )
     curves = [_read(recording, metric, iterations, known) for metric in metrics]
-    ax = axes_of(ax, (7.0, 2.2 + 1.8 * len(metrics)))
+    ax = axes_of(ax, (7.0, 1.8 + 2.0 * len(metrics)), layout=None)
     divider = make_axes_locatable(ax)
-    below = [divider.append_axes("bottom", size="100%", pad=0.35) for _ in metrics[1:]]
+    below = [divider.append_axes("bottom", size="100%", pad=0.5) for _ in metrics[1:]]
     for i, (panel, curve) in enumerate(zip([ax, *below], curves, strict=True)):
         _draw(panel, curve)
         epoch_axis(panel, curve.epochs, label=i == len(curves) - 1)
@@ -97,7 +108,7 @@ def metric_names(recording: Recording) -> list[str]:
 
 
 def _read(recording: Recording, metric: str, iterations: Iterations, known: Sequence[str]) -> _Curve:
-    logs, series = recording.logs, recording["metrics"] if "metrics" in recording else None
+    logs, series = recording.logs, recording.get("metrics")
     observed = series is not None and metric in (*series.statistics, *series.step_statistics)
     if metric not in logs and f"val_{metric}" not in logs and not observed:
         raise unknown_name("metric", metric, known)
@@ -183,15 +194,30 @@ def _draw(ax: Axes, curve: _Curve) -> None:
     held = np.isfinite(curve.validation)
     if held.any():
         ax.plot(
-            curve.epochs[held], curve.validation[held], color=ORANGE, linewidth=1.6, linestyle="--", zorder=4,
-            marker="s" if held.sum() <= 40 else "", markersize=3, label="validation",
-        )  # fmt: skip
+            curve.epochs[held],
+            curve.validation[held],
+            color=ORANGE,
+            linewidth=1.6,
+            linestyle="--",
+            zorder=4,
+            marker="s" if held.sum() <= 40 else "",
+            markersize=3,
+            label="validation",
+        )
     lost = _lost(curve)
     if lost.any():
         ax.plot(
-            curve.epochs[lost], np.full(lost.sum(), 0.02), transform=ax.get_xaxis_transform(), color=RED, marker="x",
-            linestyle="", markersize=4, clip_on=False, zorder=5, label="not finite",
-        )  # fmt: skip
+            curve.epochs[lost],
+            np.full(lost.sum(), 0.02),
+            transform=ax.get_xaxis_transform(),
+            color=RED,
+            marker="x",
+            linestyle="",
+            markersize=4,
+            clip_on=False,
+            zorder=5,
+            label="not finite",
+        )
 
 
 def _label(ax: Axes, curve: _Curve) -> None:

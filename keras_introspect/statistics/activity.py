@@ -67,6 +67,33 @@ class Activity(Statistic):
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         return a + b
 
+    @property
+    def step_fields(self) -> int:
+        return 4
+
+    def step_state(self, state: Any, specs: Sequence[TensorSpec]) -> Any:
+        rows = [self.rows(spec) for spec in specs]
+        starts = np.cumsum([0, *rows[:-1]])
+        counts = state[:, 0]
+        size, nonzero = tf.gather(counts, starts), tf.gather(counts, starts + 1)
+        dead = tf.cast(tf.equal(counts, 0.0), tf.float64)
+        parts = []
+        channels = np.array([spec.channels or 0 for spec in specs])
+        positions = np.array([spec.positions or 0 for spec in specs])
+        for first, number in ((starts + 2, channels), (starts + 2 + channels, positions)):
+            owner = np.full(sum(rows), len(specs), np.int32)  # the last segment takes the rows of no concern
+            for i in range(len(specs)):
+                owner[first[i] : first[i] + number[i]] = i
+            share = np.where(number > 0, 1.0 / np.maximum(number, 1), np.nan)
+            parts.append(tf.math.unsorted_segment_sum(dead, owner, len(specs) + 1)[:-1] * share)
+        return tf.stack([size, nonzero, *parts], axis=-1)
+
+    def step_result(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
+        size, nonzero, dead, spatial = np.moveaxis(vectors, -1, 0)
+        some = np.where(size > 0, size, np.nan)
+        gap = np.where(size > 0, 0.0, np.nan)
+        return {"activation_rate": nonzero / some, "dead_rate": dead + gap, "spatial_dead_rate": spatial + gap}
+
     def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
         counts = state[:, 0]
         if counts[0] == 0:

@@ -1,6 +1,6 @@
 """What every statistic is: a partial state, a merge, a read-out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,15 +13,21 @@ class Piece(NamedTuple):
     """One tensor of one step.
 
     Attributes:
-        values: floating point, of any shape that fits `spec`.
+        values: floating point, of any shape that fits `spec`; `None` where only states are left of it.
         spec: its static side.
         zeros: int64 scalar, how many elements more there are that are all zero (the untouched rows of a sparse
             gradient); `None` where there are none.
+        states: name of a statistic → its state, where it was taken already: inside a loop, whose tensors do not get out.
     """
 
     values: Any
     spec: TensorSpec
     zeros: Any = None
+    states: Mapping[str, Any] = {}
+
+    def has(self, statistic: "Statistic") -> bool:
+        """Whether the statistic can be had of this piece."""
+        return self.values is not None or statistic.name in self.states
 
 
 class Statistic:
@@ -47,6 +53,11 @@ class Statistic:
     @property
     def fields(self) -> int:
         return len(self.initial)
+
+    @property
+    def step_fields(self) -> int:
+        """The length of the vectors that `step_state` yields."""
+        return self.fields
 
     def rows(self, spec: TensorSpec) -> int:
         """How many rows the state of such a tensor has."""
@@ -74,7 +85,23 @@ class Statistic:
         raise NotImplementedError
 
     def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
-        """The numbers of one tensor from its state of shape (rows, fields): series name → scalar."""
+        """The numbers of one tensor from its state of shape (rows, fields): series name → scalar, or array (Q,)."""
+        raise NotImplementedError
+
+    def step_state(self, state: Any, specs: Sequence[TensorSpec]) -> Any:
+        """What the series of single steps need, on the device: a vector a tensor.
+
+        Args:
+            state: of shape (sum of the rows, fields): the states of one step.
+            specs: the L tensors.
+
+        Returns:
+            A tensor of shape (L, K). Default: the state, where it is one row a tensor.
+        """
+        return state
+
+    def step_result(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
+        """The numbers of S steps from what `step_state` gave, of shape (S, L, K): series name → array (S, L)."""
         raise NotImplementedError
 
     def empty(self, rows: int) -> np.ndarray:

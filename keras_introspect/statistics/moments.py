@@ -95,22 +95,36 @@ class Moments(Statistic):
         return xp.stack(fields, axis=-1)
 
     def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
-        count, mean, m2, total_abs, low, high, nonfinite = state[0]
-        if count == 0:
-            gap = {key: math.nan for key in self.series}
-            return {**gap, "count": 0.0, "nonfinite": nonfinite} if nonfinite else gap
-        mean_square = m2 / count + mean * mean
+        return self._numbers(state[0])
+
+    def step_result(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
+        return self._numbers(vectors)
+
+    def _numbers(self, state: np.ndarray) -> dict[str, Any]:
+        """From states along the last axis; NaN where nothing was observed, or nothing finite."""
+        count, mean, m2, total_abs, low, high, nonfinite = np.moveaxis(np.asarray(state, np.float64), -1, 0)
+        some = np.where(count > 0, count, np.nan)
+        mean_square = m2 / some + mean * mean
         return {
-            "count": count,
-            "mean": mean,
-            "std": math.sqrt(m2 / count),
-            "rms": math.sqrt(mean_square),
-            "l2_norm": math.sqrt(mean_square * count),
-            "mean_abs": total_abs / count,
-            "min": low,
-            "max": high,
-            "nonfinite": nonfinite,
+            "count": np.where(count + nonfinite > 0, count, np.nan),
+            "mean": np.where(count > 0, mean, np.nan),
+            "std": np.sqrt(m2 / some),
+            "rms": np.sqrt(mean_square),
+            "l2_norm": np.sqrt(mean_square * some),
+            "mean_abs": total_abs / some,
+            "min": np.where(np.isfinite(low), low, np.nan),
+            "max": np.where(np.isfinite(high), high, np.nan),
+            "nonfinite": np.where(count + nonfinite > 0, nonfinite, np.nan),
         }
+
+    @staticmethod
+    def state_of_sums(sums: Any) -> Any:
+        """The state (1, fields) from a float64 vector: count, Σx, Σx², Σ|x|, nonfinite; without minimum and maximum."""
+        count, total, squares, total_abs, nonfinite = tf.unstack(tf.cast(sums, tf.float64), num=5)
+        mean = tf.math.divide_no_nan(total, count)
+        m2 = tf.maximum(squares - total * mean, 0.0)
+        none = tf.constant(math.inf, tf.float64)
+        return tf.stack([count, mean, m2, total_abs, none, -none, nonfinite])[None]
 
 
 def _careful_state(x: Any) -> Any:

@@ -11,7 +11,10 @@ VIEWS = ("weights", "gradients", "updates", "layer_outputs", "output_gradients")
 
 
 def names_of(layers: int) -> list[str]:
-    return [f"stage_{i // 10}/block_{i % 10}_bottleneck_with_a_long_name" if layers > 20 else f"conv_{i}" for i in range(layers - 1)] + ["head"]
+    return [
+        f"stage_{i // 10}/block_{i % 10}_bottleneck_with_a_long_name" if layers > 20 else f"conv_{i}"
+        for i in range(layers - 1)
+    ] + ["head"]
 
 
 def synthetic(
@@ -80,7 +83,9 @@ def synthetic(
             if view == "layer_outputs":
                 statistics |= {"activation_rate": active, "dead_rate": dead.copy(), "spatial_dead_rate": dead * 0.3}
                 width = [shape[-1] for shape in output_shapes]
-                rates = {n: np.clip(random.normal(a, 0.2, w), 0, 1) for n, a, w in zip(names, active, width, strict=True)}
+                rates = {
+                    n: np.clip(random.normal(a, 0.2, w), 0, 1) for n, a, w in zip(names, active, width, strict=True)
+                }
                 units = {"activation_rate": rates}
                 statistics["magnitude_quantiles"] = np.where(LEVELS < 50, 0, statistics["magnitude_quantiles"])
                 statistics["magnitude_quantiles"][-1] = rms[-1] * HALF_NORMAL

@@ -1,0 +1,65 @@
+"""Gradients of tensors inside loops and branches.
+
+In the backward pass of a loop body no variable may be touched (TensorFlow #50170), and no tensor gets out. A probe lets
+sums out: a row of zeros enters the loop from the step's graph, each tap inside returns its sums as the gradient of that
+row, and automatic differentiation adds them up over the iterations. What arrives as the gradient of the probe is exact
+for sums; minimum, maximum and single channels cannot be had this way.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+SUMS = ("count", "total", "squares", "total_abs", "nonfinite", "nonzero")
+
+
+class Probe:
+    """One row of zeros a layer output, made in the step's graph under the user's tape.
+
+    Args:
+        variable: float64, shape (rows, sums), all zero, trainable: a tape watches what is read from it.
+        rows: name of a layer output → its row, shared by the probes of a step.
+        receive: is handed the gradient of the whole probe in each backward pass.
+    """
+
+    def __init__(self, variable: Any, rows: dict[str, int], receive: Callable[[Any], None]) -> None:
+        @tf.custom_gradient
+        def enter(zeros: Any) -> tuple[Any, Callable[[Any], Any]]:
+            def gradient(sums: Any) -> Any:
+                receive(sums)
+                return tf.zeros_like(sums)
+
+            return tf.identity(zeros), gradient
+
+        self._zeros = enter(tf.convert_to_tensor(variable))
+        self._rows = rows
+        self._capacity = int(variable.shape[0])
+
+    def tap(self, name: str, values: Any) -> Any | None:
+        """The same tensor, whose gradient adds its sums to the probe; `None` where the probe is full."""
+        row = self._rows.setdefault(name, len(self._rows))
+        if row >= self._capacity:
+            return None
+        mask = tf.one_hot(row, self._capacity, dtype=tf.float64)[:, None]
+
+        @tf.custom_gradient
+        def tap(x: Any, zeros: Any) -> tuple[Any, Callable[[Any], Any]]:
+            def gradient(dy: Any) -> Any:
+                return dy, mask * _sums(dy)[None]
+
+            return tf.identity(x), gradient
+
+        return tap(values, self._zeros)
+
+
+def _sums(values: Any) -> Any:
+    x = tf.cast(values, tf.float64)
+    finite = tf.math.is_finite(x)
+    inside = tf.where(finite, x, tf.zeros_like(x))
+    count = tf.reduce_sum(tf.cast(finite, tf.float64))
+    size = tf.cast(tf.size(x), tf.float64)
+    nonzero = tf.reduce_sum(tf.cast(tf.not_equal(x, 0.0), tf.float64))
+    return tf.stack(
+        [count, tf.reduce_sum(inside), tf.reduce_sum(inside * inside), tf.reduce_sum(tf.abs(inside)), size - count, nonzero]
+    )

@@ -1,0 +1,323 @@
+"""The command line: `python -m keras_introspect`.
+
+`show` needs NumPy alone and `plot` matplotlib too; TensorFlow is imported by `demo` only, when it runs.
+A command is a function of the parsed arguments that returns the exit code, and an entry in `_parser`.
+"""
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from keras_introspect import demo, requirements
+from keras_introspect.notable import notable
+from keras_introspect.recording import Recording
+
+PROG = "python -m keras_introspect"
+OK, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+
+_MOST_NOTABLE = 10
+_MOST_UNOBSERVED = 5
+
+
+class _Failure(Exception):
+    """What ends a command with one line on standard error."""
+
+    def __init__(self, message: object, code: int = MISUSED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Parser(argparse.ArgumentParser):
+    """An `ArgumentParser` that reports a mistake in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(MISUSED, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: the arguments after the program's name; those of the process where left out.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 wrong arguments or something missing, 130 interrupted by Ctrl-C.
+
+    Raises:
+        SystemExit: as argparse does: code 0 after `--help`, 2 after wrong arguments.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help(sys.stderr)
+        return MISUSED
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
+    except _Failure as failure:
+        message = " ".join(str(failure).split())
+        print(f"{PROG} {arguments.command}: error: {message}", file=sys.stderr)
+        return failure.code
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # `… | head` has read enough; without this Python complains once more as it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=PROG,
+        description="See what happens inside a Keras model while it trains.",
+        epilog=(
+            "examples:\n"
+            f"  {PROG} demo                  train a small network and draw its dashboard\n"
+            f"  {PROG} show run.npz          what stands out in a saved recording\n"
+            f"  {PROG} plot run.npz          its dashboard as a picture\n\n"
+            "exit codes: 0 done, 1 failed, 2 wrong arguments or something missing, 130 interrupted\n"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def command(name: str, run: Any, summary: str, examples: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=f"examples:\n{examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(run=run)
+        return sub
+
+    sub = command(
+        "demo",
+        _demo,
+        "train a small network on handwritten digits with all collectors, and draw what happened inside",
+        f"  {PROG} demo\n  {PROG} demo --scenario dying-relu --out sick_run\n",
+    )
+    sub.add_argument(
+        "--out",
+        metavar="DIR",
+        default="keras_introspect_demo",
+        help="where dashboard.png, run.npz and model.keras go, over any that are there (default: %(default)s)",
+    )
+    sub.add_argument("--epochs", metavar="N", type=_at_least(1), default=12, help="default: %(default)s")
+    about = "; ".join(f"{name}: {scenario.about}" for name, scenario in demo.SCENARIOS.items()).replace("%", "%%")
+    sub.add_argument("--scenario", choices=list(demo.SCENARIOS), default="healthy", help=f"{about} (default: healthy)")
+    sub.add_argument(
+        "--seed", metavar="N", type=_at_least(0), default=0, help="of weights, dropout and batches (default: 0)"
+    )
+
+    sub = command(
+        "show",
+        _show,
+        "print what stands out in a saved recording; needs no TensorFlow",
+        f"  {PROG} show run.npz\n  {PROG} show run.npz --limit 3\n",
+    )
+    sub.add_argument("file", metavar="FILE", help="written by Recording.save, such as run.npz")
+    sub.add_argument(
+        "--limit",
+        metavar="N",
+        type=_at_least(0),
+        default=_MOST_NOTABLE,
+        help="at most so many layers (default: %(default)s)",
+    )
+
+    sub = command(
+        "plot",
+        _plot,
+        "draw the dashboard of a saved recording; needs matplotlib, no TensorFlow",
+        f"  {PROG} plot run.npz\n  {PROG} plot run.npz --out dashboard.pdf\n",
+    )
+    sub.add_argument("file", metavar="FILE", help="written by Recording.save, such as run.npz")
+    sub.add_argument(
+        "--out",
+        metavar="PICTURE",
+        default="dashboard.png",
+        help="its ending chooses the format: png, pdf, svg (default: %(default)s)",
+    )
+    return parser
+
+
+def _at_least(minimum: int) -> Any:
+    def whole_number(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {minimum}")
+        return number
+
+    return whole_number
+
+
+# --- demo ---
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    out = _writable_directory(arguments.out)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # else TensorFlow's start fills the screen
+    try:
+        digits = demo.load_digits()
+        requirements.check()
+        print("Loading TensorFlow …", flush=True)
+        model = demo.build_model(arguments.scenario, arguments.seed)
+    except ImportError as error:
+        raise _Failure(error) from error
+    print(
+        f"Training {model.count_params()} parameters on {len(digits.y)} images of handwritten digits, "
+        f"scenario {arguments.scenario}: {demo.SCENARIOS[arguments.scenario].about}.",
+        flush=True,
+    )
+    code = OK
+    try:
+        demo.train(model, digits, arguments.epochs, verbose=1 if sys.stdout.isatty() else 2)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+        if not len(model.recording.epochs):
+            raise _Failure("interrupted before the first epoch ended: nothing was recorded", code) from None
+        print("\nInterrupted; keeping what was recorded so far.", file=sys.stderr)
+
+    recording = model.recording
+    files = [
+        ("run.npz", "the recording: keras_introspect.Recording.load", recording.save),
+        ("dashboard.png", "look at this first: the whole run on one screen", lambda path: _draw(recording, path)),
+        ("model.keras", "the trained model, the recording within: keras.saving.load_model", model.save),
+    ]
+    for name, _, write in files:
+        try:
+            write(out / name)
+        except OSError as error:
+            raise _Failure(f"cannot write {os.fspath(out / name)!r}: {error.strerror or error}", FAILED) from error
+    print()
+    print("\n".join(_summary(recording, _MOST_NOTABLE)))
+    print()
+    width = max(len(os.fspath(out / name)) for name, _, _ in files)
+    for name, about, _ in files:
+        print(f"{os.fspath(out / name):<{width}}  {about}")
+    other = next(name for name in demo.SCENARIOS if name != arguments.scenario)
+    print(f"\nFor comparison: {PROG} demo --scenario {other} --out {other.replace('-', '_')}")
+    return code
+
+
+def _writable_directory(given: str) -> Path:
+    """The directory, made where it does not exist: found out before training, not after."""
+    out = Path(given)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / f".writable.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        reason = "it is no directory" if isinstance(error, FileExistsError) else error.strerror or error
+        raise _Failure(f"--out: cannot write into {given!r}: {reason}") from error
+    return out
+
+
+# --- show, plot ---
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    print("\n".join(_summary(_load(arguments.file), arguments.limit)))
+    return OK
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    recording = _load(arguments.file)
+    try:
+        _draw(recording, arguments.out)
+    except ImportError as error:
+        raise _Failure(f"plot needs matplotlib: {error}: pip install matplotlib") from error
+    except (OSError, ValueError) as error:  # a directory that is not there; a format unknown; nothing recorded
+        reason = getattr(error, "strerror", None) or error
+        raise _Failure(f"cannot draw {arguments.file!r} to {arguments.out!r}: {reason}") from error
+    print(arguments.out)
+    return OK
+
+
+def _load(file: str) -> Recording:
+    try:
+        return Recording.load(file)
+    except OSError as error:
+        raise _Failure(f"cannot read {file!r}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise _Failure(error) from error
+
+
+def _draw(recording: Recording, path: str | os.PathLike[str]) -> None:
+    from keras_introspect.plots import dashboard
+
+    dashboard(recording).savefig(path)
+
+
+# --- the table ---
+
+
+def _summary(recording: Recording, limit: int) -> list[str]:
+    """What a recording holds, and what stands out in it: lines of text."""
+    lines = [_headline(recording), *_logs(recording), ""]
+    entries = notable(recording, limit)
+    if entries:
+        lines.append("Worth a look, worst first (epochs are counted from 0):")
+        lines += _table([("", "view", "name", "what")], [(e.severity, e.view, e.name, e.sentence) for e in entries])
+    else:
+        lines.append("Nothing stands out." if limit else "")
+    lines += ["", "Root mean square in the last epoch, from the smallest to the largest tensor:", *_sizes(recording)]
+    if recording.unobserved:
+        lines += ["", "Not observed:"]
+        shown = list(recording.unobserved.items())[:_MOST_UNOBSERVED]
+        lines += [f"  {name}: {reason}" for name, reason in shown]
+        if len(recording.unobserved) > len(shown):
+            lines.append(f"  and {len(recording.unobserved) - len(shown)} more: see recording.unobserved")
+    return lines
+
+
+def _headline(recording: Recording) -> str:
+    about, epochs = recording.metadata, len(recording.epochs)
+    parts = [f"Model {about['model']}" if "model" in about else "A model"]
+    if "parameters" in about:
+        parts.append(f"{about['parameters']} parameters")
+    if about.get("optimizer"):
+        parts.append(str(about["optimizer"]))
+    return f"{', '.join(parts)}: {epochs} epoch{'' if epochs == 1 else 's'} recorded."
+
+
+def _logs(recording: Recording) -> list[str]:
+    last = [f"{key} {values[-1]:.4g}" for key, values in recording.logs.items() if len(values)]
+    return [f"Last epoch: {', '.join(last)}."] if last else []
+
+
+def _sizes(recording: Recording) -> list[str]:
+    rows = []
+    for view, series in recording.items():
+        if "rms" not in series.statistics or not len(series.epochs):
+            continue
+        rms = series.epoch("rms")[-1]
+        seen = np.flatnonzero(~np.isnan(rms))
+        if len(seen):
+            low, high = seen[np.argmin(rms[seen])], seen[np.argmax(rms[seen])]
+            ends = [f"{_number(rms[i])} {series.names[i]}" for i in (low, high)]
+            rows.append((view, str(len(series.names)), *ends))
+    return _table([("view", "tensors", "smallest", "largest")], rows)
+
+
+def _number(value: float) -> str:
+    return "0" if value == 0 else f"{value:.1e}" if math.isfinite(value) else str(value)
+
+
+def _table(head: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell."""
+    cells = [*head, *rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in cells]

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from keras_introspect.plots import activity_board
+from keras_introspect.recording import Recording
+from plots.synthetic import synthetic
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_a_panel_a_layer_with_both_rates():
+    series = synthetic(6, 20, sick=True)["layer_outputs"]
+    model, *small = activity_board(series).axes
+    assert [ax.get_title(loc="left") for ax in small] == list(series.names)
+    for i, ax in enumerate(small):
+        active, dead = ax.lines[:2]
+        np.testing.assert_array_equal(active.get_ydata(), series.epoch("activation_rate")[:, i])
+        np.testing.assert_array_equal(dead.get_ydata(), series.epoch("dead_rate")[:, i])
+        assert ax.get_ylim() == (0, 1)
+    assert texts(small[1]) == ["14×14×64", "dead 90 %"]
+    assert len(small[1].lines) == 3  # the spatial dead rate too
+    np.testing.assert_allclose(model.lines[0].get_ydata(), series.epoch("activation_rate").mean(axis=1))
+    np.testing.assert_array_equal(model.lines[1].get_ydata(), series.epoch("dead_rate").max(axis=1))
+    assert model.get_title(loc="left") == "layer_outputs: 6 tensors, worst dead rate 90 % (conv_1)"
+
+
+def test_a_layer_that_was_not_observed_says_so():
+    recording = Recording()
+    values = {"activation_rate": [0.5, np.nan], "dead_rate": [0.0, np.nan]}
+    recording.add_epoch("layer_outputs", 0, ["a", "b"], [(None, 4)] * 2, values)
+    small = activity_board(recording["layer_outputs"]).axes[1:]
+    assert texts(small[0]) == ["4", "dead 0 %"]
+    assert texts(small[1])[-1] == "not observed"
+
+
+def test_only_so_many_panels_and_the_figure_says_it():
+    names = [f"layer_{i}" for i in range(300)]
+    recording = Recording()
+    values = {"activation_rate": np.full(300, 0.5), "dead_rate": np.zeros(300)}
+    recording.add_epoch("layer_outputs", 0, names, [(None, 4)] * 300, values)
+    figure = activity_board(recording["layer_outputs"])
+    assert len(figure.axes) == 1 + 240
+    assert figure.texts[0].get_text() == "240 of 300 tensors shown; choose others with layers="
+
+
+def test_activity_is_needed():
+    with pytest.raises(ValueError, match=r"'activation_rate'.*statistics=\[\"activity\""):
+        activity_board(synthetic(2, 2)["gradients"])

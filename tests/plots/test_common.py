@@ -1,0 +1,164 @@
+"""What all pictures have in common: what they take, what they refuse, and what they leave alone."""
+
+import io
+import subprocess
+import sys
+import time
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from keras_introspect import plots
+from keras_introspect.recording import Recording, Series
+from plots.cases import AXES, BOARDS, OF_RECORDING, argument, draw
+from plots.synthetic import synthetic
+
+SIZES = [(1, 1), (1, 20), (2, 3), (6, 1), (6, 20)]
+
+
+def render(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=50)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_axes_level_pictures_draw_into_the_axes_given_and_return_it(name):
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert draw(name, synthetic(), ax=left) is left
+    assert left.has_data()
+    assert not right.has_data()
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_axes_level_pictures_make_an_axes_of_their_own(name):
+    ax = draw(name, synthetic())
+    assert isinstance(ax, Axes)
+    assert render(ax.figure)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_boards_return_their_figure_in_the_size_asked_for(name):
+    figure = draw(name, synthetic(), figsize=(9.0, 7.0))
+    assert isinstance(figure, Figure)
+    assert figure.get_size_inches().tolist() == [9.0, 7.0]
+
+
+@pytest.mark.parametrize("sick", [False, True])
+@pytest.mark.parametrize(("layers", "epochs"), SIZES)
+@pytest.mark.parametrize("name", plots.__all__)
+def test_every_size_is_drawn_without_a_warning(name, layers, epochs, sick):
+    drawn = draw(name, synthetic(layers, epochs, sick=sick, steps=5, gaps=epochs > 3))
+    assert render(drawn if isinstance(drawn, Figure) else drawn.figure)
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_values_that_are_all_missing_or_zero_are_drawn_without_a_warning(name):
+    for fill in (np.nan, 0.0, np.inf):
+        recording, model = Recording(), synthetic(2, 2)
+        for epoch in range(2):
+            recording.add_logs(epoch, {"loss": fill})
+            for view, series in model.items():
+                values = {key: np.full_like(series.epoch(key)[epoch], fill) for key in series.statistics}
+                units = {
+                    key: {n: np.full(v.shape[1], fill) for n, v in series.unit(key).items()}
+                    for key in series.unit_statistics
+                }
+                recording.add_epoch(view, epoch, series.names, series.shapes, values, units, series.quantile_levels)
+        drawn = draw(name, recording)
+        assert render(drawn if isinstance(drawn, Figure) else drawn.figure)
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_a_large_run_is_drawn_soon_and_stays_small(name):
+    recording = large()
+    start = time.process_time()
+    drawn = draw(name, recording)
+    figure = drawn if isinstance(drawn, Figure) else drawn.figure
+    size = len(render(figure))
+    assert time.process_time() - start < 10
+    assert size < 3_000_000
+    assert max(figure.get_size_inches()) < 30
+
+
+def large(made: list[Recording] = []) -> Recording:  # noqa: B006
+    if not made:
+        made.append(synthetic(160, 500, sick=True))
+    return made[0]
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+@pytest.mark.parametrize("wrong", [None, 3, {"loss": [1.0]}, "run.npz", np.zeros(3)])
+def test_other_input_is_refused(name, wrong):
+    with pytest.raises(ValueError, match=rf"{name}\(\).*expected"):
+        getattr(plots, name)(wrong)
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_recording_and_series_are_not_mixed_up(name):
+    recording = synthetic(2, 2)
+    with pytest.raises(ValueError, match=rf"{name}\(\)"):
+        getattr(plots, name)(
+            recording["weights"]
+            if name in OF_RECORDING - {"update_board"}
+            else recording
+            if name not in OF_RECORDING
+            else 1
+        )
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_nothing_recorded_is_said(name):
+    empty = Recording() if name in OF_RECORDING else Series([], [], [], {}, view="gradients")
+    with pytest.raises(ValueError, match="(empty|0 tensors)"):
+        getattr(plots, name)([empty, empty] if name == "comparison" else empty)
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_an_unknown_epoch_is_named_with_those_recorded(name):
+    with pytest.raises(ValueError, match="epoch 99 was not recorded; recorded are 4 epochs, 0 to 3"):
+        draw(name, synthetic(2, 4), iterations=[1, 99])
+
+
+@pytest.mark.parametrize("name", [n for n in plots.__all__ if n != "training_curves"])
+def test_an_unknown_layer_is_named_with_those_recorded(name):
+    recording = synthetic(2, 2)
+    series = recording[{"activity_board": "layer_outputs", "unit_activity": "layer_outputs"}.get(name, "gradients")]
+    given = argument(name, recording) if name in OF_RECORDING else series
+    with pytest.raises(ValueError, match="'cnov_0'.*(conv_0|head)"):
+        getattr(plots, name)(given, layers="cnov_0")
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_no_axes_is_refused(name):
+    with pytest.raises(ValueError, match="expected a matplotlib Axes"):
+        draw(name, synthetic(2, 2), ax="left")
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_matplotlibs_state_is_left_alone(name):
+    before = dict(matplotlib.rcParams)
+    draw(name, synthetic(2, 2))
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_neither_tensorflow_nor_pyplot_is_imported():
+    code = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "import keras_introspect.plots as plots\n"
+        "from plots.synthetic import synthetic\n"
+        "plots.dashboard(synthetic(2, 2))\n"
+        "assert not {'tensorflow', 'keras', 'matplotlib.pyplot', 'pandas'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_picture_is_exported_and_documented():
+    for name in plots.__all__:
+        text = getattr(plots, name).__doc__
+        assert all(part in text for part in ("Args:", "Returns:", "Raises:", "Example:", ">>>")), name

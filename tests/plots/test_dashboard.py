@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+from keras_introspect.notable import notable
+from keras_introspect.plots import dashboard
+from keras_introspect.recording import Recording
+from plots.synthetic import VIEWS, synthetic
+
+
+def titles(figure):
+    return [ax.get_title(loc="left") for ax in figure.axes]
+
+
+def words(figure):
+    return " | ".join(text.get_text() for ax in figure.axes for text in ax.texts)
+
+
+def test_a_row_a_view():
+    figure = dashboard(synthetic(6, 20))
+    assert len(figure.axes) == 3 + 3 * len(VIEWS)
+    for view in VIEWS:
+        assert any(title.startswith(f"{view}:") for title in titles(figure))
+
+
+def test_views_that_are_missing_have_no_row():
+    figure = dashboard(synthetic(6, 20, views=("gradients",)))
+    assert len(figure.axes) == 3 + 3
+    assert not any(title.startswith("weights") for title in titles(figure))
+
+
+def test_logs_alone_are_enough():
+    figure = dashboard(synthetic(6, 20, views=()))
+    assert titles(figure)[0].startswith("loss 2")
+    assert "only Keras's logs were recorded" in words(figure)
+
+
+def test_no_logs_are_said():
+    recording = Recording()
+    recording.add_epoch("weights", 0, ["a"], [(2, 2)], {"rms": [1.0]})
+    assert "no logs" in words(dashboard(recording))
+
+
+def test_a_healthy_run_says_that_nothing_stands_out():
+    figure = dashboard(synthetic(6, 20))
+    assert "Nothing stands out" in titles(figure)
+    assert "no non-finite value in 5 views" in words(figure)
+
+
+def test_a_sick_run_names_what_is_wrong_and_where_to_look_next():
+    recording = synthetic(6, 20, sick=True)
+    figure = dashboard(recording)
+    assert "What stands out: 4 bad, 1 worth a look" in titles(figure)
+    for entry in notable(recording):
+        assert entry.name in words(figure)
+        assert entry.sentence in words(figure)
+    assert "Open next: conv_2/bias in gradients" in words(figure)
+    assert "worst dead rate 90 % (conv_1)" in titles(figure)
+
+
+def test_the_bands_are_those_of_the_layers():
+    recording = synthetic(6, 20)
+    (ax,) = [ax for ax in dashboard(recording).axes if ax.get_title(loc="left").startswith("layer_outputs")]
+    rms = recording["layer_outputs"].epoch("rms")
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), np.median(rms, axis=1))
+    outer = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert (outer.min(), outer.max()) == (pytest.approx(rms.min()), pytest.approx(rms.max()))
+
+
+def test_the_update_ratio_has_its_mark():
+    (ax,) = [
+        ax
+        for ax in dashboard(synthetic(6, 20)).axes
+        if "1e-3" in ax.get_title(loc="left") and "ratio" in ax.get_title(loc="left")
+    ]
+    assert any(np.allclose(line.get_ydata(), 1e-3) for line in ax.lines)
+
+
+def test_layers_choose_the_rows():
+    figure = dashboard(synthetic(6, 20), layers="conv_1")
+    assert [t.split(":")[0] for t in titles(figure) if ": 1 tensor" in t] == ["layer_outputs", "output_gradients"]
+    assert len(figure.axes) == 3 + 6
+
+
+def test_a_view_without_rms_says_so():
+    recording = Recording()
+    values = {"activation_rate": [0.5], "dead_rate": [0.0]}
+    recording.add_epoch("layer_outputs", 0, ["a"], [(None, 4)], values)
+    assert "rms was not collected" in words(dashboard(recording))
+
+
+def test_a_view_of_another_name_has_its_row():
+    recording = synthetic(2, 3)
+    for epoch in range(3):
+        recording.add_epoch("val_layer_outputs", epoch, ["a"], [(None, 4)], {"rms": [1.0]})
+    assert any(title.startswith("val_layer_outputs: 1 tensor,") for title in titles(dashboard(recording)))
+
+
+def test_nothing_of_a_view_overlaps_another():
+    """Axes keep to their place: no two of them share any of the page."""
+    boxes = [ax.get_position() for ax in dashboard(synthetic(6, 20)).axes]
+    for i, first in enumerate(boxes):
+        assert not any(first.overlaps(second) for second in boxes[i + 1 :])
+        assert 0 <= first.x0 < first.x1 <= 1
+        assert 0 <= first.y0 < first.y1 <= 1
