@@ -167,7 +167,7 @@ def _at_least(minimum: int) -> Any:
 
 def _demo(arguments: argparse.Namespace) -> int:
     out = _writable_directory(arguments.out)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # else TensorFlow's start fills the screen
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else TensorFlow's start fills the screen
     try:
         digits = demo.load_digits()
         requirements.check()

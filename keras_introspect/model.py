@@ -258,5 +258,5 @@ def instrument(model: Any) -> Any:
             f"instrument() was given {model!r} of type {type(model).__name__}; expected a keras.Model object, such as "
             "keras.applications.ResNet50(weights=None)."
         )
-    object.__setattr__(model, "__class__", _instrumented_class(type(model)))
+    object.__setattr__(model, "__class__", _instrumented_class(type(model)))  # type: ignore[arg-type]
     return model

@@ -92,7 +92,7 @@ def _nonfinite(recording: Recording) -> Iterator[Notable]:
         if view not in recording or "nonfinite" not in recording[view].statistics:
             continue
         series = recording[view]
-        counts = np.nan_to_num(_values(series, "nonfinite"))
+        counts = np.nan_to_num(_values(series, "nonfinite"), posinf=0, neginf=0)
         if not (counts > 0).any():
             continue
         row = int(np.argmax((counts > 0).any(axis=1)))

@@ -23,7 +23,7 @@ from keras_introspect.state import (
     probe_variable,
     several_replicas,
 )
-from keras_introspect.statistics import Piece, Statistic, TensorSpec
+from keras_introspect.statistics import Context, Piece, Statistic, TensorSpec
 
 BUFFER_STEPS = 256  # steps that wait on the device before the host fetches them
 
@@ -50,6 +50,7 @@ class Observer:
         self._buffers = {c.name: StepBuffer(BUFFER_STEPS) for c in collectors if c.per_step}
         self._scratches: dict[tuple[str, TensorSpec], LoopScratch] = {}
         self._probe: Any = None
+        self._xla = False
         state.use(self._accumulators)
 
     @property
@@ -63,6 +64,7 @@ class Observer:
         if self._taps is None:
             self._taps = (LayerTaps(model), OptimizerTaps(model))
         layer_taps, optimizer_taps = self._taps
+        self._xla = bool(model.jit_compile) and not tf.executing_eagerly()
         capture = Capture(model, self._wanted, self._names)
         capture.observe_in_loop = functools.partial(self._observe_in_loop, capture)
         capture.probe_variable = functools.partial(self._probe_variable, model)
@@ -77,9 +79,8 @@ class Observer:
     def _accumulate(self, model: Any, capture: Capture) -> None:
         if not self._checked:
             self.check_selections(model)
-        for (name, layer_output), (spec, scratches) in capture.loop_states.items():
-            taken = {statistic: scratch.take() for statistic, scratch in scratches.items()}
-            capture.loop_states[name, layer_output] = (spec, taken)
+        for key, (spec, scratches) in capture.loop_states.items():
+            capture.loop_states[key] = (spec, {name: scratch.take() for name, scratch in scratches.items()})
         capture.collect_probes()
         for collector in self.collectors:
             if collector.at_epoch_end and not collector.per_step:
@@ -99,16 +100,18 @@ class Observer:
         if buffer is not None:
             buffer.prepare({s.name: (specs[s], (len(specs[s]), s.step_fields)) for s in specs})
 
+        context = Context(0 if iterations is None else iterations, self._xla)
+
         def observe() -> None:
             vectors = {}
             for statistic in specs:
-                state = states_of(statistic, usable[statistic])
+                state = states_of(statistic, usable[statistic], context)
                 if not collector.at_epoch_end:
                     self._accumulators[_key(collector, statistic)].update(state, specs[statistic])
                 if buffer is not None:
                     vectors[statistic.name] = tf.cast(statistic.step_state(state, specs[statistic]), tf.float64)
             if buffer is not None:
-                buffer.append(0 if iterations is None else iterations, vectors)
+                buffer.append(context.step, vectors)
 
         if collector.every == 1 or iterations is None:
             observe()
@@ -125,22 +128,18 @@ class Observer:
                 continue
             group = group_of_calls(name, [Seen(values, layer)])
             spec = group[0].spec
-            scratches = {s.name: self._scratch(collector, s, spec) for s in collector.statistics}
-            if any(scratch is None for scratch in scratches.values()):
-                continue
+            scratches = {}
             for statistic in collector.statistics:
-                scratches[statistic.name].merge(statistic.partials(group))
+                key = (_key(collector, statistic), spec)
+                if key not in self._scratches:
+                    if several_replicas():
+                        return False  # no variable can be made here, in a loop of one replica's function
+                    self._scratches[key] = LoopScratch(statistic, spec)
+                scratches[statistic.name] = self._scratches[key]
+                scratches[statistic.name].merge(statistic.partials(group, Context(0, self._xla)))
             capture.loop_states[collector.name, name] = (spec, scratches)
             observed = True
         return observed
-
-    def _scratch(self, collector: Collector, statistic: Statistic, spec: TensorSpec) -> LoopScratch | None:
-        key = (_key(collector, statistic), spec)
-        if key not in self._scratches:
-            if several_replicas():
-                return None  # no variable can be made here, in a loop of one replica's function
-            self._scratches[key] = LoopScratch(statistic, spec)
-        return self._scratches[key]
 
     def _probe_variable(self, model: Any) -> Any:
         if self._probe is None and not several_replicas():
@@ -178,7 +177,9 @@ class Observer:
                 specs, vectors = lanes[statistic.name]
                 values = statistic.step_result(vectors)
                 names, shapes = [spec.name for spec in specs], [spec.shape for spec in specs]
-                self.recording.add_steps(collector.name, steps, names, shapes, values)
+                self.recording.add_steps(
+                    collector.name, steps, names, shapes, values, quantile_levels=statistic.quantile_levels
+                )
 
     def end_epoch(self, model: Any, epoch: int) -> dict[str, float]:
         """Reads the accumulators into the recording.
@@ -197,7 +198,8 @@ class Observer:
         for collector in self.collectors:
             names, shapes, values = self._read(collector, model)
             if names:
-                self.recording.add_epoch(collector.name, self.epoch, names, shapes, values)
+                levels = self._quantile_levels(collector)
+                self.recording.add_epoch(collector.name, self.epoch, names, shapes, values, quantile_levels=levels)
             logs.update(self._logs(collector, names, values))
         self._note_unobserved()
         self._describe(model)
@@ -209,7 +211,7 @@ class Observer:
         self.recording.add_logs(self.epoch, {k: v for k, v in logs.items() if not k.startswith(ours)})
 
     def _read(self, collector: Collector, model: Any) -> tuple[list[str], list[tuple[int | None, ...]], dict[str, Any]]:
-        columns: dict[str, dict[str, float]] = {}
+        columns: dict[str, dict[str, Any]] = {}
         shapes: dict[str, tuple[int | None, ...]] = {}
         for statistic in collector.statistics:
             for name, (spec, state) in self._states(collector, statistic, model).items():
@@ -217,8 +219,13 @@ class Observer:
                 columns.setdefault(name, {}).update(statistic.result(state, spec))
         names = list(shapes)
         series = dict.fromkeys(key for column in columns.values() for key in column)
-        values = {key: np.array([columns[name].get(key, np.nan) for name in names], np.float64) for key in series}
+        values = {key: _column([columns[name].get(key, np.nan) for name in names]) for key in series}
         return names, list(shapes.values()), values
+
+    @staticmethod
+    def _quantile_levels(collector: Collector) -> np.ndarray | None:
+        levels = [statistic.quantile_levels for statistic in collector.statistics]
+        return next((chosen for chosen in levels if chosen is not None), None)
 
     def _states(
         self, collector: Collector, statistic: Statistic, model: Any
@@ -228,7 +235,7 @@ class Observer:
         groups = collector.groups_at_epoch_end(model)  # type: ignore[attr-defined]
         if not groups:
             return {}
-        rows = states_of(statistic, groups).numpy()
+        rows = states_of(statistic, groups, Context(self.epoch)).numpy()
         ends = np.cumsum([statistic.rows(group[0].spec) for group in groups])
         parts = np.split(rows, ends[:-1])
         return {group[0].spec.name: (group[0].spec, part) for group, part in zip(groups, parts, strict=True)}
@@ -291,13 +298,13 @@ class Observer:
         about["optimizer"] = None if optimizer is None else type(optimizer).__name__
 
 
-def states_of(statistic: Statistic, groups: Sequence[Group]) -> Any:
+def states_of(statistic: Statistic, groups: Sequence[Group], context: Context) -> Any:
     """The states of the groups, below each other, the pieces of a group merged."""
     groups = [[piece for piece in group if piece.has(statistic)] for group in groups]
     rows = [statistic.rows(group[0].spec) for group in groups]
     ends = np.cumsum(rows)
     rounds = max(len(group) for group in groups)
-    parts = _partials(statistic, [group[k] for k in range(rounds) for group in groups if k < len(group)])
+    parts = _partials(statistic, [group[k] for k in range(rounds) for group in groups if k < len(group)], context)
     state, start = parts[: ends[-1]], int(ends[-1])
     for k in range(1, rounds):
         which = [i for i, group in enumerate(groups) if k < len(group)]
@@ -308,13 +315,19 @@ def states_of(statistic: Statistic, groups: Sequence[Group]) -> Any:
     return state
 
 
-def _partials(statistic: Statistic, pieces: Sequence[Piece]) -> Any:
+def _partials(statistic: Statistic, pieces: Sequence[Piece], context: Context) -> Any:
     open_pieces = [piece for piece in pieces if piece.values is not None]
     if len(open_pieces) == len(pieces):
-        return statistic.partials(pieces)
+        return statistic.partials(pieces, context)
     rows = [statistic.rows(piece.spec) for piece in open_pieces]
-    parts = iter(tf.split(statistic.partials(open_pieces), rows) if open_pieces else [])
+    parts = iter(tf.split(statistic.partials(open_pieces, context), rows) if open_pieces else [])
     return tf.concat([next(parts) if p.values is not None else p.states[statistic.name] for p in pieces], axis=0)
+
+
+def _column(values: Sequence[Any]) -> np.ndarray:
+    """The values of all tensors as one array; a missing one takes the others' shape."""
+    shape = max((np.shape(value) for value in values), key=len)
+    return np.array([np.broadcast_to(np.asarray(value, np.float64), shape) for value in values])
 
 
 def _key(collector: Collector, statistic: Statistic) -> str:

@@ -268,15 +268,15 @@ class IntrospectionState(tf.train.experimental.PythonState, KerasSaveable):
     def serialize(self) -> bytes:
         """Everything as bytes: called by `tf.train.Checkpoint`."""
         arrays: dict[str, np.ndarray] = {"recording": np.frombuffer(self.recording.to_bytes(), np.uint8)}
-        index = []
+        index: list[tuple[str, str]] = []
         for key, accumulator in self.accumulators.items():
             for name, (_, state) in accumulator.read().items():
                 arrays[f"state/{len(index)}"] = state
-                index.append([key, name])
+                index.append((key, name))
         meta = {"format": "keras_introspect state", "version": STATE_VERSION, "index": index}
         arrays[_META] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
         buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
+        np.savez(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type]
         return buffer.getvalue()
 
     def deserialize(self, string_value: bytes) -> None:

@@ -19,7 +19,8 @@ _BY_KEY: dict[str, type[Collector]] = {
 
 
 def _economy() -> list[Collector]:
-    return [Weights(), Gradients(every=10), LayerOutputs(every=10)]
+    cheap = ("moments", "activity")
+    return [Weights(cheap), Gradients(cheap, every=10), LayerOutputs(cheap, every=10)]
 
 
 def _default() -> list[Collector]:

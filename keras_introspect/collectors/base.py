@@ -33,7 +33,7 @@ class Collector:
     """
 
     key: ClassVar[str]
-    default_statistics: ClassVar[tuple[str, ...]] = ("moments", "activity")
+    default_statistics: ClassVar[tuple[str, ...]] = ("moments", "activity", "quantiles")
     replicated: ClassVar[bool] = False
     at_epoch_end: ClassVar[bool] = False
     wanted: ClassVar[Wanted] = Wanted()

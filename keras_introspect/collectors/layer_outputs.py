@@ -42,17 +42,15 @@ class LayerCollector(Collector):
             if not self.selection.chooses(calls[0].layer, name):
                 continue
             outside = [call for call in calls if call.values is not None]
-            if self.calls == "separate":
-                named = [(name if k == 0 else f"{name}#{k}", [call]) for k, call in enumerate(outside)]
-            else:
-                named = [(name, outside)] if outside else []
-            groups += [group_of_calls(row, pooled) for row, pooled in named]
             if len(outside) < len(calls):
-                in_loops = self.group_in_loops(capture, name, [call for call in calls if call.values is None])
-                if outside and self.calls == "pooled":
-                    capture.missed[(self.key, f"{name} in loops")] = "it is called both inside and outside of loops"
-                else:
-                    groups.append(in_loops)
+                # Keras calls a recurrent cell once before its loop, to learn a shape, and drops the result.
+                groups.append(self.group_in_loops(capture, name, [call for call in calls if call.values is None]))
+                if len(outside) > 1:
+                    capture.missed[(self.key, f"{name} (outside loops)")] = "only its calls inside loops are observed"
+            elif self.calls == "separate":
+                groups += [group_of_calls(name if k == 0 else f"{name}#{k}", [call]) for k, call in enumerate(calls)]
+            else:
+                groups.append(group_of_calls(name, calls))
         self._note_missing(capture)
         return groups
 
@@ -98,8 +96,8 @@ class LayerOutputs(LayerCollector):
         # A rematerialised layer runs twice; its forward pass, recorded by no tape, is the one that counts.
         outputs = {}
         for name, calls in capture.outputs.items():
-            first = [call for call in calls if not call.recomputed]
-            outputs[name] = first or calls
+            first = [call for call in calls if call.values is None or not call.recomputed]
+            outputs[name] = first if any(call.values is not None for call in first) else calls
         return outputs
 
     def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:

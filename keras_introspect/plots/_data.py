@@ -169,7 +169,7 @@ def shorten(names: Sequence[str], width: int) -> list[str]:
     Example:
 
     >>> shorten(["encoder/block_1/conv/kernel", "encoder/block_2/conv/kernel", "head"], 18)
-    ['encod…_1/conv/kernel', 'encod…_2/conv/kernel', 'head']
+    ['en…k_1/conv/kernel', 'en…k_2/conv/kernel', 'head']
     """
 
     def cut(name: str, size: int, tail: int) -> str:

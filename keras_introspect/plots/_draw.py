@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
@@ -22,6 +23,8 @@ PALE_BLUE = "#c3dbf0"
 RED = "#a61c00"
 MID_RED = "#dd7762"
 ORANGE = "#e08a00"
+_FILLS = (PALE_BLUE, "#9fc5e8", MID_BLUE)
+_SMALL_POINTS = 200  # of a small panel: it is no more pixels wide
 STACK = ("#2f5d8c", "#bcd4e8")
 SMALL = 7.5
 TITLE = 9.5
@@ -65,25 +68,32 @@ def epoch_axis(ax: Axes, epochs: np.ndarray, label: bool = True) -> None:
     quiet(ax)
 
 
-def log_axis(ax: Axes, values: Any, axis: str = "y") -> float:
-    """Makes an axis logarithmic around the positive values and returns its floor, where zeros are drawn."""
-    positive = np.asarray(values, float)
-    positive = positive[np.isfinite(positive) & (positive > 0)]
-    zeros = bool((np.asarray(values) == 0).any())
-    low, high = (float(positive.min()), float(positive.max())) if positive.size else (1e-3, 1.0)
+def extremes(values: np.ndarray) -> np.ndarray:
+    """What `log_axis` needs of many values: the smallest and the largest positive one, and a zero if there is one."""
+    seen = values[np.isfinite(values)]
+    positive = seen[seen > 0]
+    ends = [positive.min(), positive.max()] if positive.size else []
+    return np.array([*ends, *([0.0] if (seen == 0).any() else [])])
+
+
+def log_axis(ax: Axes, values: np.ndarray, ticks: int = 6) -> float:
+    """Makes the y axis logarithmic around the positive values and returns its floor, where zeros are drawn."""
+    ends = extremes(np.asarray(values, float))
+    zeros = bool(len(ends) % 2)
+    low, high = (float(ends[0]), float(ends[1])) if len(ends) > 1 else (1e-3, 1.0)
     pad = max(0.06 * np.log10(high / low), 0.08)
     floor = max(low * 10 ** -(pad + (0.5 if zeros else 0)), 1e-300)
     high = min(high * 10**pad, 1e300)
     decades = np.log10(high / floor)
-    target = ax.yaxis if axis == "y" else ax.xaxis
-    (ax.set_yscale if axis == "y" else ax.set_xscale)("log")
-    (ax.set_ylim if axis == "y" else ax.set_xlim)(floor, high)
+    target = ax.yaxis
+    ax.set_yscale("log")
+    ax.set_ylim(floor, high)
     target.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     target.set_minor_formatter(NullFormatter())
     if decades < 0.9:  # too narrow for powers of ten
-        target.set_major_locator(MaxNLocator(nbins=4))
+        target.set_major_locator(MaxNLocator(nbins=min(4, ticks)))
     else:
-        target.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.7 else (1.0,), numticks=6))
+        target.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.7 else (1.0,), numticks=ticks))
     if decades < 0.9 or decades > 12:
         target.set_minor_locator(NullLocator())
     return floor
@@ -105,23 +115,53 @@ def spread(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return wide, np.repeat(y, repeat, axis=0)
 
 
-def bands(ax: Axes, epochs: np.ndarray, levels: np.ndarray, label: str = "", color: str = BLUE) -> None:
+def bands(ax: Axes, epochs: np.ndarray, levels: np.ndarray, color: str = BLUE) -> None:
     """Nested bands around a median.
 
     Args:
         ax: where to draw.
         epochs: shape (T,).
-        levels: shape (odd number of levels, T), ascending; the middle one is the line.
-        label: what the line is called in a legend.
+        levels: shape (Q, T), ascending along Q; the outermost pair is grey, the middle is the line.
         color: of the line.
     """
     x, rows = spread(epochs, np.moveaxis(np.asarray(levels), 0, 1))
-    fills = (PALE, PALE_BLUE, "#9fc5e8", MID_BLUE)
-    pairs = rows.shape[1] // 2
+    count = rows.shape[1]
+    pairs = count // 2
     for i in range(pairs):
-        fill = fills[0] if i == 0 else fills[1 + (i - 1) * 2 // max(1, pairs - 1)]
+        fill = PALE if i == 0 else _FILLS[min(len(_FILLS) - 1, (i - 1) * len(_FILLS) // max(1, pairs - 1))]
         ax.fill_between(x, rows[:, i], rows[:, -1 - i], color=fill, linewidth=0)
-    ax.plot(x, rows[:, pairs], color=color, linewidth=1.5, label=label or None)
+    middle = rows[:, pairs] if count % 2 else (rows[:, pairs - 1] + rows[:, pairs]) / 2
+    ax.plot(x, middle, color=color, linewidth=line_width(epochs))
+
+
+def fill(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> None:
+    """Fills between two lines without touching the limits: five times as fast as `Axes.fill_between`."""
+    ax.add_collection(PolyCollection(outlines(x, low, high), facecolors=color, linewidths=0), autolim=False)
+
+
+def outlines(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[np.ndarray]:
+    """The polygons between two lines: one a stretch without a gap."""
+    seen = np.flatnonzero(np.isfinite(low) & np.isfinite(high))
+    stretches = np.split(seen, np.flatnonzero(np.diff(seen) > 1) + 1) if len(seen) else []
+    return [np.column_stack([np.r_[x[rows], x[rows][::-1]], np.r_[low[rows], high[rows][::-1]]]) for rows in stretches]
+
+
+def thin_bands(ax: Axes, epochs: np.ndarray, values: np.ndarray) -> None:
+    """The bands of a small panel: lowest, 25 %, median, 75 %, highest of shape (T, 5); limits are left alone."""
+    x, rows = spread(epochs, values)
+    if len(x) > _SMALL_POINTS:  # more than the panel has pixels: of each piece the extremes and a middle
+        starts = np.linspace(0, len(x), _SMALL_POINTS, endpoint=False).astype(int)
+        middle = (starts + np.r_[starts[1:], len(x)]) // 2
+        low, high = np.fmin.reduceat(rows[:, 0], starts), np.fmax.reduceat(rows[:, 4], starts)
+        x, rows = x[middle], np.column_stack([low, rows[middle, 1:4], high])
+    fill(ax, x, rows[:, 0], rows[:, 4], PALE)
+    fill(ax, x, rows[:, 1], rows[:, 3], MID_BLUE)
+    ax.plot(x, rows[:, 2], color=BLUE, linewidth=1.0)
+
+
+def line_width(epochs: np.ndarray) -> float:
+    """Of a main line: thinner where many epochs make it dense."""
+    return 1.6 if len(epochs) <= 100 else 1.0
 
 
 def depth_colors(count: int) -> list[Any]:
@@ -155,7 +195,7 @@ def label_ends(ax: Axes, heights: np.ndarray, names: Sequence[str], colors: Sequ
 def points(ax: Axes) -> np.ndarray:
     """Width and height of an axes in points, before it is drawn."""
     locate = ax.get_axes_locator()
-    box = ax.get_position() if locate is None else locate(ax, None)  # type: ignore[arg-type, truthy-function]
+    box = ax.get_position() if locate is None else locate(ax, None)  # type: ignore[arg-type]
     return np.array(box.size) * ax.figure.bbox.size / ax.figure.dpi * 72
 
 

@@ -11,16 +11,17 @@ from matplotlib.ticker import NullLocator
 
 from keras_introspect.plots._draw import GREY, INK, PALE, RED, SMALL
 
-MAX_PANELS = 240
+MAX_PANELS = 160  # a few seconds of drawing
 
 
 @dataclass
 class Board:
-    """A board: the figure, the axes above, the panels, and how many characters a panel's name may have."""
+    """A board: the figure, the axes above, the panels, which tensors they show, and the room for a panel's name."""
 
     figure: Figure
     top: list[Axes]
     small: list[Axes]
+    shown: list[int]
     columns: int
     characters: int
     fontsize: float
@@ -77,11 +78,14 @@ class Board:
         )
 
 
-def panels(count: int, tops: int, figsize: tuple[float, float] | None, gap: float = 0.42) -> Board:
+def panels(
+    shapes: Sequence[Sequence[int | None]], tops: int, figsize: tuple[float, float] | None, gap: float = 0.42
+) -> Board:
     """Lays out a board.
 
     Args:
-        count: how many tensors; beyond `MAX_PANELS` the figure says that the rest is left out.
+        shapes: of the tensors. Of more than `MAX_PANELS`, kernels come before biases and scales, and the figure says
+            that the rest is left out.
         tops: how many axes above.
         figsize: inches; by the number of panels if `None`.
         gap: inches between rows of panels, for their titles.
@@ -89,7 +93,9 @@ def panels(count: int, tops: int, figsize: tuple[float, float] | None, gap: floa
     Returns:
         The board, its panels without ticks but at the left and at the bottom.
     """
-    shown = min(count, MAX_PANELS)
+    count = len(shapes)
+    which = sorted(sorted(range(count), key=lambda i: len(shapes[i]) < 2)[:MAX_PANELS])
+    shown = len(which)
     columns = min(12, shown if shown <= 4 else math.ceil(math.sqrt(shown * 1.6)))
     rows = math.ceil(shown / columns)
     columns = math.ceil(shown / rows)
@@ -101,8 +107,16 @@ def panels(count: int, tops: int, figsize: tuple[float, float] | None, gap: floa
     # Placed by hand: a layout engine takes many seconds over 160 axes. Inches, so that text keeps its room.
     left, right, bottom, above = 0.6 / width, 1 - 0.3 / width, 0.45 / height, 1 - 0.45 / height
     split = 1 - min(0.45, 3.2 / height)
+    names = 1.1 if tops == 1 else 1.6  # room for what stands at the right of the upper axes
+    wide = (width - 0.9 - names - 0.9 * (tops - 1)) / tops
     upper = figure.add_gridspec(
-        1, tops, left=left, right=right - 1.1 / width, bottom=split + 0.5 / height, top=above, wspace=3.2 / width
+        1,
+        tops,
+        left=left,
+        right=right - names / width,
+        bottom=split + 0.5 / height,
+        top=above,
+        wspace=0.9 / max(0.5, wide),
     )
     lower = figure.add_gridspec(
         rows,
@@ -120,8 +134,12 @@ def panels(count: int, tops: int, figsize: tuple[float, float] | None, gap: floa
         ax.spines[["top", "right"]].set_visible(False)
     if shown < count:
         figure.text(
-            0.5, 0.01, f"{shown} of {count} tensors shown; choose others with layers=", ha="center", fontsize=SMALL
+            right,
+            1 - 0.2 / height,
+            f"{shown} of {count} tensors shown; choose others with layers=",
+            ha="right",
+            fontsize=SMALL,
         )
     pitch = (width - 0.9) / columns * 72
     fontsize = SMALL if columns <= 8 else SMALL - 1
-    return Board(figure, top, small, columns, min(40, int(pitch / (fontsize * 0.66))), fontsize)
+    return Board(figure, top, small, which, columns, min(40, int(pitch / (fontsize * 0.66))), fontsize)

@@ -13,6 +13,7 @@ from keras_introspect.plots._draw import (
     RED,
     beside,
     epoch_axis,
+    fill,
     nothing,
     spread,
     title,
@@ -58,20 +59,20 @@ def activity_board(
     'layer_outputs: 2 tensors, worst dead rate 25 % (relu_2)'
     """
     chosen = Chosen(series, "activity_board", ["activation_rate", "dead_rate"], layers, iterations)
-    board = panels(len(chosen.names), 1, figsize)
+    board = panels(chosen.shapes, 1, figsize)
     plural = "s" if len(chosen.names) > 1 else ""
     model_activity(chosen, board.top[0], f"{chosen.view}: {len(chosen.names)} tensor{plural}, ")
     active, dead = chosen.epoch("activation_rate"), chosen.epoch("dead_rate")
     spatial = chosen.epoch("spatial_dead_rate") if chosen.has("spatial_dead_rate") else None
     last = latest(dead)
     short = shorten(chosen.names, board.characters)
-    for i, ax in enumerate(board.small):
+    for place, (i, ax) in enumerate(zip(board.shown, board.small, strict=True)):
         _panel(ax, chosen.epochs, active[:, i], dead[:, i], None if spatial is None else spatial[:, i])
-        board.epochs(i, chosen.epochs)
-        board.heights(i, *_SHARES)
+        board.epochs(place, chosen.epochs)
+        board.heights(place, *_SHARES)
         bad = last[i] >= 0.05
         text = f"dead {percent(last[i])}" if np.isfinite(last[i]) else "not observed"
-        board.caption(i, short[i], shape_text(chosen.shapes[i]), text, bad)
+        board.caption(place, short[i], shape_text(chosen.shapes[i]), text, bad)
     return board.figure
 
 
@@ -116,9 +117,9 @@ def _panel(ax: Axes, epochs: np.ndarray, active: np.ndarray, dead: np.ndarray, s
     x, rows = spread(epochs, np.column_stack([active, dead] if spatial is None else [active, dead, spatial]))
     if not np.isfinite(rows).any():
         nothing(ax, "no values")
-    ax.fill_between(x, 0, rows[:, 0], color=PALE_BLUE, linewidth=0)
+    fill(ax, x, np.zeros(len(x)), rows[:, 0], PALE_BLUE)
     if np.nanmax(rows[:, 1], initial=0) > 0:
-        ax.fill_between(x, 0, rows[:, 1], color=MID_RED, linewidth=0)
+        fill(ax, x, np.zeros(len(x)), rows[:, 1], MID_RED)
     ax.plot(x, rows[:, 0], color=BLUE, linewidth=0.9)
     ax.plot(x, rows[:, 1], color=RED, linewidth=1.2)
     if spatial is not None and np.nanmax(rows[:, 2], initial=0) > 0:

@@ -60,7 +60,7 @@ def scale_lines(series: Series, layers: Layers = None, iterations: Iterations = 
         width = 2.0 if row == rows[-1] else 1.2
         ax.plot(x, y, color=color, linewidth=width, marker=few, markersize=3, label=f"epoch {chosen.epochs[row]}")
     ax.set_xlim(-0.5, len(place) - 0.5)
-    _name_layers(ax, chosen.names)
+    name_layers(ax, chosen.names)
     ax.set_ylabel("rms")
     quiet(ax)
     ends = np.array([_last_finite(rms[row]) for row in rows])
@@ -81,7 +81,7 @@ def _last_finite(values: np.ndarray) -> float:
     return float(seen[-1]) if len(seen) else float("nan")
 
 
-def _name_layers(ax: Axes, names: tuple[str, ...]) -> None:
+def name_layers(ax: Axes, names: tuple[str, ...]) -> None:
     """All names where they have room, turned where the axes is tall; else numbers, and the names of the ends."""
     width, height = points(ax)
     short = shorten(names, 18)

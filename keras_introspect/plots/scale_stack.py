@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from keras_introspect.plots._data import Chosen, Iterations, Layers, latest, number, shorten
-from keras_introspect.plots._draw import INK, STACK, axes_of, beside, epoch_axis, nothing, room, spread, title
+from keras_introspect.plots._draw import INK, STACK, axes_of, beside, epoch_axis, nothing, outlines, room, spread, title
 from keras_introspect.recording import Series
 
 
@@ -48,11 +48,12 @@ def scale_stack(series: Series, layers: Layers = None, iterations: Iterations = 
     edges[~np.isfinite(heights).any(axis=1)] = np.nan
     count = len(chosen.names)
     block = 1 if count <= 40 else math.ceil(count / 20)  # bands thinner than a line would only flicker
-    outlines, colors = _outlines(x, edges), [STACK[i // block % 2] for i in range(count)]
+    polygons = [outlines(x, edges[:, i], edges[:, i + 1]) for i in range(count)]
+    colors = [STACK[i // block % 2] for i in range(count)]
     # Rasterised: 160 bands of 500 epochs would make a vector file of many megabytes.
     artist = PolyCollection(
-        [outline for of_layer in outlines for outline in of_layer],
-        facecolors=[color for color, of_layer in zip(colors, outlines, strict=True) for _ in of_layer],
+        [outline for of_layer in polygons for outline in of_layer],
+        facecolors=[color for color, of_layer in zip(colors, polygons, strict=True) for _ in of_layer],
         linewidths=0,
         antialiaseds=block == 1,
         rasterized=count > 40,
@@ -83,19 +84,6 @@ def shares(rms: np.ndarray) -> np.ndarray:
     height = np.where(seen, height, np.nan)
     total = np.nansum(height, axis=1, keepdims=True)
     return np.divide(height, total, out=np.full_like(height, np.nan), where=total > 0)
-
-
-def _outlines(x: np.ndarray, edges: np.ndarray) -> list[list[np.ndarray]]:
-    """The polygons of each layer: one a stretch of epochs without a gap."""
-    seen = np.flatnonzero(np.isfinite(edges[:, 0]))
-    stretches = np.split(seen, np.flatnonzero(np.diff(seen) > 1) + 1) if len(seen) else []
-    return [
-        [
-            np.column_stack([np.r_[x[rows], x[rows][::-1]], np.r_[edges[rows, i], edges[rows, i + 1][::-1]]])
-            for rows in stretches
-        ]
-        for i in range(edges.shape[1] - 1)
-    ]
 
 
 def _label(ax: Axes, edges: np.ndarray, names: tuple[str, ...]) -> None:

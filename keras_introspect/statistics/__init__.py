@@ -4,13 +4,14 @@ from collections.abc import Iterable
 
 from keras_introspect.errors import unknown_name
 from keras_introspect.statistics.activity import Activity
-from keras_introspect.statistics.base import Piece, Statistic
+from keras_introspect.statistics.base import Context, Piece, Statistic
 from keras_introspect.statistics.moments import Moments
+from keras_introspect.statistics.quantiles import Quantiles
 from keras_introspect.statistics.spec import TensorSpec
 
-__all__ = ["Activity", "Moments", "Piece", "Statistic", "TensorSpec", "resolve"]
+__all__ = ["Activity", "Context", "Moments", "Piece", "Quantiles", "Statistic", "TensorSpec", "resolve"]
 
-NAMED: dict[str, type[Statistic]] = {cls.name: cls for cls in (Moments, Activity)}
+NAMED: dict[str, type[Statistic]] = {cls.name: cls for cls in (Moments, Activity, Quantiles)}
 
 
 def resolve(statistics: str | Statistic | Iterable[str | Statistic]) -> tuple[Statistic, ...]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import Piece, Statistic
+from keras_introspect.statistics.base import Context, Piece, Statistic
 from keras_introspect.statistics.spec import TensorSpec
 
 
@@ -24,10 +24,10 @@ class Activity(Statistic):
     Example:
 
     >>> import tensorflow as tf
-    >>> from keras_introspect.statistics import Piece, TensorSpec
+    >>> from keras_introspect.statistics import Context, Piece, TensorSpec
     >>> spec = TensorSpec("x", (None, 3), batched=True, channel_axis=1)
     >>> activity = Activity()
-    >>> state = activity.partials([Piece(tf.constant([[0.0, 0.0, 1.0], [0.0, 2.0, 0.0]]), spec)]).numpy()
+    >>> state = activity.partials([Piece(tf.constant([[0.0, 0.0, 1.0], [0.0, 2.0, 0.0]]), spec)], Context()).numpy()
     >>> {key: round(float(value), 3) for key, value in activity.result(state, spec).items()}
     {'activation_rate': 0.333, 'dead_rate': 0.333, 'spatial_dead_rate': nan}
     """
@@ -39,7 +39,7 @@ class Activity(Statistic):
     def rows(self, spec: TensorSpec) -> int:
         return 2 + (spec.channels or 0) + (spec.positions or 0)
 
-    def partials(self, pieces: Sequence[Piece]) -> Any:
+    def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         return tf.concat([self._counts(piece) for piece in pieces], axis=0)[:, None]
 
     def _counts(self, piece: Piece) -> Any:

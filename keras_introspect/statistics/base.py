@@ -30,6 +30,18 @@ class Piece(NamedTuple):
         return self.values is not None or statistic.name in self.states
 
 
+class Context(NamedTuple):
+    """What a statistic may know of the step.
+
+    Attributes:
+        step: int64 scalar: how many steps the optimizer had done.
+        xla: whether the step is compiled by XLA.
+    """
+
+    step: Any = 0
+    xla: bool = False
+
+
 class Statistic:
     """A mergeable statistic of a tensor.
 
@@ -59,15 +71,21 @@ class Statistic:
         """The length of the vectors that `step_state` yields."""
         return self.fields
 
+    @property
+    def quantile_levels(self) -> np.ndarray | None:
+        """The percentages along the last axis of series that have one more axis."""
+        return None
+
     def rows(self, spec: TensorSpec) -> int:
         """How many rows the state of such a tensor has."""
         return 1
 
-    def partials(self, pieces: Sequence[Piece]) -> Any:
+    def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         """The states of some tensors, below each other.
 
         Args:
             pieces: P tensors.
+            context: about the step.
 
         Returns:
             A tensor of shape (sum of their rows, fields) and of `dtype`.

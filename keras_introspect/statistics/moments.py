@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import Piece, Statistic, stacked, widened
+from keras_introspect.statistics.base import Context, Piece, Statistic, stacked, widened
 from keras_introspect.statistics.spec import TensorSpec
 
 # Where the deviation is less than a fifth of the mean, a float32 sum of squares has lost digits of it.
@@ -28,10 +28,10 @@ class Moments(Statistic):
     Example:
 
     >>> import tensorflow as tf
-    >>> from keras_introspect.statistics import Piece, TensorSpec
+    >>> from keras_introspect.statistics import Context, Piece, TensorSpec
     >>> spec = TensorSpec("x", (4,), batched=False, channel_axis=0)
     >>> moments = Moments()
-    >>> state = moments.partials([Piece(tf.constant([1.0, 2.0, 3.0, float("nan")]), spec)]).numpy()
+    >>> state = moments.partials([Piece(tf.constant([1.0, 2.0, 3.0, float("nan")]), spec)], Context()).numpy()
     >>> result = moments.result(state, spec)
     >>> float(result["mean"]), float(result["max"]), int(result["nonfinite"])
     (2.0, 3.0, 1)
@@ -41,7 +41,7 @@ class Moments(Statistic):
     series = ("count", "mean", "std", "rms", "l2_norm", "mean_abs", "min", "max", "nonfinite")
     initial: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf, 0.0)
 
-    def partials(self, pieces: Sequence[Piece]) -> Any:
+    def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         values = [widened(piece.values) for piece in pieces]
         size = stacked([tf.size(x, tf.int64) for x in values])
         total = stacked([tf.reduce_sum(x) for x in values])

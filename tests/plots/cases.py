@@ -16,6 +16,11 @@ def argument(name: str, recording: Recording) -> Any:
     """What the picture takes, from a recording that has it all."""
     if name == "comparison":
         return [recording, recording]
+    if name == "phase_gap" and "val_layer_outputs" not in recording and "layer_outputs" in recording:
+        held = recording["layer_outputs"]
+        for i, epoch in enumerate(held.epochs):
+            values = {key: held.epoch(key)[i] for key in ("rms", "mean", "std")}
+            recording.add_epoch("val_layer_outputs", int(epoch), held.names, held.shapes, values)
     if name in OF_RECORDING:
         return recording
     series = recording[VIEW.get(name, "gradients")]

@@ -24,6 +24,7 @@ def synthetic(
     steps: int = 0,
     views: tuple[str, ...] = VIEWS,
     gaps: bool = False,
+    phases: bool = False,
     seed: int = 0,
 ) -> Recording:
     """A run of `layers` layers (a kernel and a bias each).
@@ -31,10 +32,12 @@ def synthetic(
     Args:
         sick: the second layer dies, gradients vanish towards the input, and the last epochs hold non-finite values.
         steps: per-step losses an epoch; 0 = none.
+        phases: the inference phase of the layer outputs, too.
         gaps: every fifth epoch has not been observed.
     """
     random = np.random.default_rng(seed)
     recording = Recording()
+    views += ("val_layer_outputs",) * ("layer_outputs" in views and phases)
     names = names_of(layers)
     variables = [f"{name}/{kind}" for name in names for kind in ("kernel", "bias")]
     kernel_shapes = [shape for i in range(layers) for shape in ((3, 3, 32, 64), (64,))]
@@ -68,9 +71,10 @@ def synthetic(
             "updates": 5e-5 * base * wobble,
             "layer_outputs": 0.8 * base * wobble,
             "output_gradients": gradient * 0.1,
+            "val_layer_outputs": 0.8 * base * wobble * np.where(depth < 0.5, 4.0 if sick else 1.05, 1.0),
         }
         for view in views:
-            of_layers = view in ("layer_outputs", "output_gradients")
+            of_layers = view in ("layer_outputs", "output_gradients", "val_layer_outputs")
             rms = scale[view] if of_layers else np.repeat(scale[view], 2) * np.tile([1, 0.4], layers)
             statistics = moments(rms, random)
             statistics["quantiles"] = rms[:, None] * NORMAL

@@ -41,8 +41,8 @@ def test_only_so_many_panels_and_the_figure_says_it():
     values = {"activation_rate": np.full(300, 0.5), "dead_rate": np.zeros(300)}
     recording.add_epoch("layer_outputs", 0, names, [(None, 4)] * 300, values)
     figure = activity_board(recording["layer_outputs"])
-    assert len(figure.axes) == 1 + 240
-    assert figure.texts[0].get_text() == "240 of 300 tensors shown; choose others with layers="
+    assert len(figure.axes) == 1 + 160
+    assert figure.texts[0].get_text() == "160 of 300 tensors shown; choose others with layers="
 
 
 def test_activity_is_needed():

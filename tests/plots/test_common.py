@@ -114,7 +114,7 @@ def test_recording_and_series_are_not_mixed_up(name):
 @pytest.mark.parametrize("name", plots.__all__)
 def test_nothing_recorded_is_said(name):
     empty = Recording() if name in OF_RECORDING else Series([], [], [], {}, view="gradients")
-    with pytest.raises(ValueError, match="(empty|0 tensors)"):
+    with pytest.raises(ValueError, match=r"(empty|0 tensors)"):
         getattr(plots, name)([empty, empty] if name == "comparison" else empty)
 
 
@@ -129,7 +129,7 @@ def test_an_unknown_layer_is_named_with_those_recorded(name):
     recording = synthetic(2, 2)
     series = recording[{"activity_board": "layer_outputs", "unit_activity": "layer_outputs"}.get(name, "gradients")]
     given = argument(name, recording) if name in OF_RECORDING else series
-    with pytest.raises(ValueError, match="'cnov_0'.*(conv_0|head)"):
+    with pytest.raises(ValueError, match=r"'cnov_0'.*(conv_0|head)"):
         getattr(plots, name)(given, layers="cnov_0")
 
 

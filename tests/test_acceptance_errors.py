@@ -1,0 +1,206 @@
+"""Acceptance: what is wrong is said with what came and what exists."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import keras_introspect as ki
+import models
+
+COLLECTORS = [ki.Weights, ki.Gradients, ki.Updates, ki.LayerOutputs, ki.OutputGradients]
+
+
+def dense_model() -> Any:
+    return ki.IntrospectiveSequential(
+        [keras.Input((4,)), layers.Dense(6, activation="relu", name="hidden"), layers.Dense(1, name="head")], name="model"
+    )
+
+
+def compile_and_fit(model: Any, collectors: Any, **fit: Any) -> Any:
+    x = np.random.default_rng(1).normal(size=(12, 4)).astype("float32")
+    model.compile("sgd", "mse", collectors=collectors)
+    return model.fit(x, x[:, :1], batch_size=6, epochs=1, verbose=0, **fit)
+
+
+def assert_message(error: Any, *parts: str) -> None:
+    for part in parts:
+        assert part in str(error.value), f"{part!r} is missing in: {error.value}"
+
+
+def test_unknown_collector_string() -> None:
+    with pytest.raises(ValueError) as error:
+        dense_model().compile("sgd", "mse", collectors="defualt")
+    assert_message(error, "defualt", "default", "all", "economy")
+
+
+@pytest.mark.parametrize("wrong", [42, "gradients/", keras.layers.ReLU, None], ids=str)
+def test_unknown_collector_in_a_list(wrong: Any) -> None:
+    with pytest.raises(ValueError) as error:
+        dense_model().compile("sgd", "mse", collectors=[ki.Weights(), wrong])
+    assert_message(error, repr(wrong), "Gradients")
+
+
+def test_unknown_collectors_object() -> None:
+    with pytest.raises(ValueError) as error:
+        dense_model().compile("sgd", "mse", collectors=3.5)
+    assert_message(error, "3.5", "default")
+
+
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_unknown_statistic(collector: Any) -> None:
+    with pytest.raises(ValueError) as error:
+        compile_and_fit(dense_model(), [collector(statistics=["momnets"])])
+    assert_message(error, "momnets", "moments", "activity")
+
+
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_unknown_layer(collector: Any) -> None:
+    with pytest.raises(ValueError) as error:
+        compile_and_fit(dense_model(), [collector(layers="nope*")])
+    assert_message(error, "nope*", "hidden", "head")
+
+
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_one_unknown_layer_among_known_ones(collector: Any) -> None:
+    with pytest.raises(ValueError) as error:
+        compile_and_fit(dense_model(), [collector(layers=["*hidden*", "haed"])])
+    assert_message(error, "haed", "head")
+
+
+def test_unknown_layer_of_a_model_that_is_not_built_yet() -> None:
+    x, y = models.data(8)
+    model = models.build("subclassed", introspective=True)
+    with pytest.raises(ValueError) as error:
+        models.compile_and_fit(
+            model, x, y, compile_args={"loss": models.loss("softmax"), "collectors": [ki.Gradients(layers="nope*")]}
+        )
+    assert_message(error, "nope*", "net/stem")
+
+
+@pytest.mark.parametrize(
+    ("callback", "key", "right"),
+    [
+        (keras.callbacks.EarlyStopping, "layer_outputs/dead_ratee", "layer_outputs/dead_rate"),
+        (keras.callbacks.ReduceLROnPlateau, "gradients/rmss", "gradients/rms"),
+        (keras.callbacks.EarlyStopping, "output_gradients/rms_", "output_gradients/"),
+    ],
+)
+def test_callback_that_monitors_an_unknown_key(callback: Any, key: str, right: str) -> None:
+    with pytest.raises(ValueError) as error:
+        compile_and_fit(dense_model(), "all", callbacks=[callback(key, mode="min")])
+    assert_message(error, key, right)
+
+
+def test_checkpoint_that_monitors_an_unknown_key(tmp_path: Any) -> None:
+    checkpoint = keras.callbacks.ModelCheckpoint(str(tmp_path / "x.keras"), monitor="gradients/rmss", save_best_only=True)
+    with pytest.raises(ValueError) as error:
+        compile_and_fit(dense_model(), "all", callbacks=[checkpoint])
+    assert_message(error, "gradients/rmss", "gradients/rms")
+
+
+def test_callback_that_monitors_a_collector_that_is_not_there() -> None:
+    stop = keras.callbacks.EarlyStopping("layer_outputs/dead_rate", mode="min")
+    with pytest.raises(ValueError) as error:
+        compile_and_fit(dense_model(), [ki.Gradients()], callbacks=[stop])
+    assert_message(error, "layer_outputs/dead_rate", "gradients/rms")
+
+
+def test_collectors_without_an_optimizer() -> None:
+    model = dense_model()
+    with pytest.raises(ValueError) as error:
+        model.compile(optimizer=None, loss="mse", collectors="all")
+        model.fit(np.zeros((4, 4), "float32"), np.zeros((4, 1), "float32"), verbose=0)
+    assert_message(error, "optimizer")
+
+
+class ArgMax(layers.Layer):
+    """Returns integers."""
+
+    def call(self, x: Any) -> Any:
+        return tf.argmax(x, axis=-1)
+
+    def compute_output_spec(self, x: Any) -> Any:
+        return keras.KerasTensor(x.shape[:-1], dtype="int64")
+
+
+def integer_model() -> Any:
+    inputs = keras.Input((4,))
+    h = layers.Dense(3, name="hidden")(inputs)
+    index = ArgMax(name="winner")(h)
+    code = layers.Embedding(3, 2, name="code")(index)
+    return ki.IntrospectiveModel(inputs, layers.Dense(1, name="head")(layers.Concatenate(name="both")([h, code])))
+
+
+@pytest.mark.parametrize("collector", [ki.LayerOutputs, ki.OutputGradients])
+def test_integer_output_chosen_by_name(collector: Any) -> None:
+    with pytest.raises(ValueError) as error:
+        compile_and_fit(integer_model(), [collector(layers="winner")])
+    assert_message(error, "winner", "int64")
+
+
+def test_integer_output_among_all_is_listed_as_unobserved() -> None:
+    model = integer_model()
+    compile_and_fit(model, [ki.LayerOutputs()])
+    names = model.recording["layer_outputs"].names
+    assert set(names) == {"hidden", "code", "both", "head"}
+    (reason,) = [reason for name, reason in model.recording.unobserved.items() if "winner" in name]
+    assert "int" in reason
+    assert len(model.recording.unobserved) == 1
+
+
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_the_same_collector_twice(collector: Any) -> None:
+    with pytest.raises(ValueError) as error:
+        dense_model().compile("sgd", "mse", collectors=[collector(), collector(layers="*hidden*")])
+    assert_message(error, collector().name, "name=")
+
+
+def test_two_collectors_of_a_kind_under_two_names() -> None:
+    model = dense_model()
+    compile_and_fit(model, [ki.Gradients(), ki.Gradients(layers="*hidden*", name="hidden_gradients")])
+    assert set(model.recording["hidden_gradients"].names) == {"model/hidden/kernel", "model/hidden/bias"}
+    assert len(model.recording["gradients"].names) == 4
+    whole, part = model.recording["gradients"], model.recording["hidden_gradients"]
+    for name in part.names:
+        assert part.sel(name).epoch("rms") == whole.sel(name).epoch("rms")
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, "2"])
+@pytest.mark.parametrize("collector", COLLECTORS[1:])
+def test_every_is_a_positive_integer(collector: Any, every: Any) -> None:
+    with pytest.raises(ValueError) as error:
+        collector(every=every)
+    assert_message(error, "every", repr(every))
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch", "numpy"])
+def test_another_backend_is_refused_by_name(backend: str) -> None:
+    program = """
+        import keras_introspect as ki
+        ki.Recording()  # needs no Keras
+        for name in ("IntrospectiveModel", "IntrospectiveSequential", "instrument", "Gradients"):
+            try:
+                getattr(ki, name)
+            except ImportError as error:
+                assert not isinstance(error, ModuleNotFoundError), error
+                print(error)
+            else:
+                raise SystemExit(f"{name} loaded")
+        """
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.strip().splitlines()
+    assert len(lines) >= 4
+    assert backend in done.stdout
+    assert "tensorflow" in done.stdout.lower()
