@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         default="keras_introspect_demo",
         help="where dashboard.png, run.npz and model.keras go, over any that are there (default: %(default)s)",
     )
-    sub.add_argument("--epochs", metavar="N", type=_at_least(1), default=12, help="default: %(default)s")
+    sub.add_argument("--epochs", metavar="N", type=_at_least(1), default=10, help="default: %(default)s")
     about = "; ".join(f"{name}: {scenario.about}" for name, scenario in demo.SCENARIOS.items()).replace("%", "%%")
     sub.add_argument("--scenario", choices=list(demo.SCENARIOS), default="healthy", help=f"{about} (default: healthy)")
     sub.add_argument(

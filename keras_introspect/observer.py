@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_introspect.capture import Capture, LayerNames, LayerTaps, OptimizerTaps, Seen, Wanted, activate
 from keras_introspect.capture.internals import flatten_layers
 from keras_introspect.capture.loops import SUMS
+from keras_introspect.capture.optimizers import several_replicas
 from keras_introspect.collectors import Collector
 from keras_introspect.collectors.base import Group, group_of_calls
 from keras_introspect.recording import Recording
@@ -21,7 +22,6 @@ from keras_introspect.state import (
     LoopScratch,
     StepBuffer,
     probe_variable,
-    several_replicas,
 )
 from keras_introspect.statistics import Context, Piece, Statistic, TensorSpec
 

@@ -8,13 +8,14 @@ import io
 import json
 import threading
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_introspect.capture.internals import KerasSaveable
+from keras_introspect.capture.optimizers import several_replicas
 from keras_introspect.recording import Recording
 from keras_introspect.statistics import Statistic, TensorSpec
 
@@ -70,14 +71,17 @@ class Accumulator:
 
     def segment(self, specs: Sequence[TensorSpec]) -> _Segment:
         """The variable for these tensors, made where it does not exist."""
-        with _LOCK:
-            for segment in self._segments:
-                if segment.specs == tuple(specs):
-                    return segment
-            segment = _Segment(self.statistic, specs)
-            self._segments.append(segment)
-            self._apply_restored(segment)
-            return segment
+        specs = tuple(specs)
+        return self._find(specs) or _across_replicas(lambda: self._find(specs) or self._add(specs))
+
+    def _find(self, specs: tuple[TensorSpec, ...]) -> _Segment | None:
+        return next((segment for segment in self._segments if segment.specs == specs), None)
+
+    def _add(self, specs: tuple[TensorSpec, ...]) -> _Segment:
+        segment = _Segment(self.statistic, specs)
+        self._apply_restored(segment)
+        self._segments.append(segment)
+        return segment
 
     def read(self) -> dict[str, tuple[TensorSpec, np.ndarray]]:
         """The states by name, merged over replicas and segments: a transfer to the host."""
@@ -162,14 +166,18 @@ class StepBuffer:
 
     def prepare(self, lanes: Mapping[str, tuple[Sequence[TensorSpec], tuple[int, ...]]]) -> None:
         """Makes the variables: lane → (its tensors, the shape of one step's value)."""
-        with _LOCK:
-            if self._steps is None:
-                self._steps = _create(np.zeros(self.capacity, np.int64))
-                self._count = _create(np.zeros((), np.int64))
-            for lane, (specs, shape) in lanes.items():
-                known = self._lanes.get(lane)
-                if known is None or known[0] != tuple(specs):
-                    self._lanes[lane] = (tuple(specs), _create(np.zeros((self.capacity, *shape), np.float64)))
+        wanted = {lane: (tuple(specs), shape) for lane, (specs, shape) in lanes.items()}
+        if self._steps is None or any(self._lanes.get(lane, ((),))[0] != specs for lane, (specs, _) in wanted.items()):
+            _across_replicas(lambda: self._make(wanted))
+
+    def _make(self, lanes: Mapping[str, tuple[tuple[TensorSpec, ...], tuple[int, ...]]]) -> None:
+        if self._steps is None:
+            self._steps = _create(np.zeros(self.capacity, np.int64))
+            self._count = _create(np.zeros((), np.int64))
+        for lane, (specs, shape) in lanes.items():
+            known = self._lanes.get(lane)
+            if known is None or known[0] != specs:
+                self._lanes[lane] = (specs, _create(np.zeros((self.capacity, *shape), np.float64)))
 
     def append(self, step: Any, values: Mapping[str, Any]) -> None:
         """Adds one step, on the device.
@@ -207,28 +215,28 @@ def probe_variable(rows: int, sums: int) -> Any:
 
 
 def _create(initial: np.ndarray, trainable: bool = False) -> Any:
-    """A variable, also in the middle of a trace, and in a replica's part of one."""
+    """A variable, also in the middle of a trace; each replica writes its own copy of it."""
+    with tf.init_scope():
+        if not tf.distribute.has_strategy():
+            return tf.Variable(initial, trainable=trainable)
+        return tf.Variable(
+            initial,
+            trainable=trainable,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
 
-    def create(*_: Any) -> Any:
-        with tf.init_scope():
-            if not tf.distribute.has_strategy():
-                return tf.Variable(initial, trainable=trainable)
-            return tf.Variable(
-                initial,
-                trainable=False,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.SUM,
-            )
 
+def _across_replicas(make: Callable[[], Any]) -> Any:
+    """Calls `make` once for all replicas: they run in threads of one process, and wait for each other here.
+
+    No lock may be held: the replica that holds it would wait for those that want it.
+    """
     context = tf.distribute.get_replica_context()
-    if tf.distribute.has_strategy() and context is not None and context.num_replicas_in_sync > 1:
-        return context.merge_call(create)
-    return create()
-
-
-def several_replicas() -> bool:
-    """Whether the step runs on several replicas at once."""
-    return tf.distribute.has_strategy() and tf.distribute.get_strategy().num_replicas_in_sync > 1
+    if context is not None and several_replicas():
+        return context.merge_call(lambda strategy: make())
+    with _LOCK:
+        return make()
 
 
 def _components(variable: Any) -> Sequence[Any]:

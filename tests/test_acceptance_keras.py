@@ -3,7 +3,6 @@
 import collections
 import csv
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +84,7 @@ OPTIMIZERS = {
     ("net", "optimizer", "eager"),
     [
         ("normalised", "sgd", False),
-        ("normalised", "adamw", False),
         ("normalised", "adamw", True),
-        ("regularised", "sgd", False),
         ("regularised", "adamw", False),
         ("regularised", "sgd", True),
         ("recurrent", "adamw", False),
@@ -112,7 +109,9 @@ def test_bits_of_weights_and_optimizer_are_undisturbed(net: str, optimizer: str,
         trained.append((model, history))
     (plain, before), (model, after) = trained
     differ = [
-        v.path for v, w in zip(model.variables, plain.variables, strict=True) if not oracle.same_bits([v.numpy()], [w.numpy()])
+        v.path
+        for v, w in zip(model.variables, plain.variables, strict=True)
+        if not oracle.same_bits([v.numpy()], [w.numpy()])
     ]
     assert not differ
     assert oracle.same_bits(oracle.optimizer_values(model.optimizer), oracle.optimizer_values(plain.optimizer))
@@ -186,8 +185,10 @@ def surface(model: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", models.KINDS)
-def test_the_surface_of_the_model_is_that_of_keras(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "eager"), [("functional", True), ("sequential", False), ("subclassed", True), ("instrumented", True)]
+)
+def test_the_surface_of_the_model_is_that_of_keras(kind: str, eager: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     x, y = models.data()
     surfaces = []
@@ -195,7 +196,7 @@ def test_the_surface_of_the_model_is_that_of_keras(kind: str, monkeypatch: pytes
         keras.utils.clear_session(free_memory=False)
         model = models.build(kind, introspective=introspective)
         model(np.zeros((1, *models.SHAPE), "float32"), training=False)
-        compile_args = {"collectors": "all"} if introspective else {}
+        compile_args = {"run_eagerly": eager, **({"collectors": "all"} if introspective else {})}
         model.compile(models.optimizer("adam"), models.loss("softmax"), metrics=["accuracy"], **compile_args)
         before = surface(model)
         model.fit(x, y, batch_size=32, epochs=1, shuffle=False, verbose=0)
@@ -227,7 +228,9 @@ class Reader(keras.callbacks.Callback):
                 self.problems.append(f"{view}: {series.epoch('rms')[-1]} in epoch {epoch}")
         for key in ("loss", "accuracy", "val_loss", "val_accuracy"):
             if recording.logs[key][-1] != logs[key]:
-                self.problems.append(f"recording.logs[{key!r}] is {recording.logs[key]} in epoch {epoch}, logs: {logs[key]}")
+                self.problems.append(
+                    f"recording.logs[{key!r}] is {recording.logs[key]} in epoch {epoch}, logs: {logs[key]}"
+                )
         if "gradients/rms" not in logs:
             self.problems.append(f"logs of epoch {epoch} have {sorted(logs)}")
 
@@ -249,7 +252,7 @@ def test_callbacks_and_history_take_our_keys(tmp_path: Path, eager: bool) -> Non
             keras.callbacks.ModelCheckpoint(
                 str(best), monitor="gradients/rms", mode="max", save_best_only=True, save_weights_only=True
             ),
-            keras.callbacks.ReduceLROnPlateau("updates/update_ratio" if False else "gradients/rms", patience=10),
+            keras.callbacks.ReduceLROnPlateau("gradients/rms", mode="min", patience=10),
             last,
         ],
     )
@@ -337,11 +340,13 @@ def assert_same_recording(one: Any, other: Any) -> None:
             np.testing.assert_array_equal(one[view].epoch(statistic), other[view].epoch(statistic), err_msg=statistic)
 
 
-@pytest.mark.parametrize("kind", models.KINDS)
-def test_recording_travels_in_the_keras_file(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "eager"), [("functional", True), ("sequential", True), ("subclassed", True), ("instrumented", False)]
+)
+def test_recording_travels_in_the_keras_file(kind: str, eager: bool, tmp_path: Path) -> None:
     x, y = models.data()
     model = models.build(kind, introspective=True)
-    compile_args = {"loss": models.loss("softmax"), "collectors": "all"}
+    compile_args = {"loss": models.loss("softmax"), "run_eagerly": eager, "collectors": "all"}
     models.compile_and_fit(model, x, y, compile_args=compile_args)
     model.save(tmp_path / "net.keras")
     loaded = keras.saving.load_model(tmp_path / "net.keras")
@@ -361,13 +366,13 @@ def test_recording_travels_in_the_keras_file(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def interrupted(tmp_path: Path) -> Iterator[Any]:
+def interrupted(tmp_path: Path) -> Any:
     model = small_compile(small_net(True))
     small_fit(model, epochs=1)
     model.save(tmp_path / "net.keras")
     loaded = keras.saving.load_model(tmp_path / "net.keras")
     small_fit(loaded, epochs=1)
-    yield loaded
+    return loaded
 
 
 def test_training_goes_on_after_loading_as_if_unbroken(interrupted: Any) -> None:
@@ -387,6 +392,7 @@ def test_npz_round_trip(tmp_path: Path) -> None:
 def test_weights_interchange_with_plain_keras(tmp_path: Path) -> None:
     ours, plain = small_compile(small_net(True)), small_compile(small_net(False))
     small_fit(ours)
+    small_fit(plain, epochs=1)  # its optimizer gets its variables
     ours.save_weights(tmp_path / "ours.weights.h5")
     plain.load_weights(tmp_path / "ours.weights.h5")
     assert oracle.same_bits(plain.get_weights(), ours.get_weights())

@@ -48,3 +48,18 @@ def anchors(text: str) -> set[str]:
 def test_blocks_are_found() -> None:
     assert BLOCK.findall("a\n```python\nx = 1\n```\nb\n```console\ny\n```\n") == ["x = 1\n"]
     assert BLOCK.search(PAGES[0].read_text("utf-8"))
+
+
+def test_every_statistic_and_collector_is_described() -> None:
+    import keras_introspect as ki
+    from keras_introspect.statistics import NAMED
+
+    statistics, collectors = ((ROOT / "docs" / page).read_text("utf-8") for page in ("statistics.md", "collectors.md"))
+    for key, statistic in NAMED.items():
+        assert f"## {key}\n" in statistics
+        for series in statistic.series:
+            assert f"`{series}`" in statistics, f"docs/statistics.md does not define {series!r}"
+    for name in ki.__all__:
+        thing = getattr(ki, name)
+        if isinstance(thing, type) and issubclass(thing, ki.Collector) and thing is not ki.Collector:
+            assert f"| `{name}` | `{thing.key}` |" in collectors

@@ -1,5 +1,6 @@
 """Gradients as they reach the optimizers, and the scale that is on them."""
 
+import contextlib
 import threading
 from typing import Any
 
@@ -66,29 +67,91 @@ def _observing(optimizer: Any, original: Any) -> Any:
         grads = list(grads)
         # Keras ≥ 3.10 keeps what an optimizer was built for in _trainable_variables, its default here.
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        _observe(capture, optimizer, grads, variables)
+        reduced = _observe(capture, optimizer, grads, variables)
         capture.applying = True
         try:
-            return original(grads, trainable_variables if trainable_variables is None else variables, **kwargs)
+            with reduced:
+                return original(grads, trainable_variables if trainable_variables is None else variables, **kwargs)
         finally:
             capture.applying = False
 
     return apply
 
 
-def _observe(capture: Capture, optimizer: Any, grads: list[Any], variables: list[Any]) -> None:
+def _observe(capture: Capture, optimizer: Any, grads: list[Any], variables: list[Any]) -> Any:
+    """Notes what `apply` was given; returns the context to run it in."""
     scale = loss_scale(optimizer)
     if capture.iterations is None:
         capture.iterations = tf.identity(tf.convert_to_tensor(optimizer.iterations))  # as before the step
     capture.loss_scale = scale if capture.loss_scale is None else capture.loss_scale
-    for gradient, variable in zip(grads, variables, strict=False):
-        if capture.wanted.values_before:
+    if capture.wanted.values_before:
+        for variable in variables:
             capture.keep_value(variable)
-        # float8 training keeps scales in variables whose "gradient" is their next value (Keras ≥ 3.5).
-        if gradient is None or getattr(variable, "overwrite_with_gradient", False):
-            continue
-        if capture.wanted.gradients:
+    if not capture.wanted.gradients:
+        return contextlib.nullcontext()
+    # float8 training keeps scales in variables whose "gradient" is their next value (Keras ≥ 3.5).
+    pairs = [
+        (gradient, variable)
+        for gradient, variable in zip(grads, variables, strict=False)
+        if gradient is not None and not getattr(variable, "overwrite_with_gradient", False)
+    ]
+    if not several_replicas():
+        for gradient, variable in pairs:
             capture.add_gradient(variable, _unscaled(_dense_rows(gradient), scale))
+        return contextlib.nullcontext()
+    if _reduces_what_it_was_given(optimizer) and len(pairs) == sum(gradient is not None for gradient in grads):
+        return _ReadReduction(capture, optimizer, [variable for _, variable in pairs])
+    context = tf.distribute.get_replica_context()
+    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradient for gradient, _ in pairs])
+    for gradient, (_, variable) in zip(sums, pairs, strict=True):
+        capture.add_gradient(variable, _unscaled(_dense_rows(gradient), scale))
+    return contextlib.nullcontext()
+
+
+def several_replicas() -> bool:
+    """Whether the step runs on several replicas at once."""
+    return tf.distribute.has_strategy() and tf.distribute.get_strategy().num_replicas_in_sync > 1
+
+
+def _reduces_what_it_was_given(optimizer: Any) -> bool:
+    """Whether the optimizer sums its gradients over replicas as they are, neither clipped nor accumulated before."""
+    return not (
+        isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        or any(
+            getattr(optimizer, attribute, None)
+            for attribute in ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")
+        )
+    )
+
+
+class _ReadReduction:
+    """Context: reads the sums over replicas where the optimizer makes them, so that nothing is communicated twice.
+
+    Keras ≥ 3.10 makes them in `_all_reduce_sum_gradients`, of gradients whose loss scale is divided out.
+    """
+
+    def __init__(self, capture: Capture, optimizer: Any, variables: list[Any]) -> None:
+        self._capture = capture
+        self._optimizer = optimizer
+        self._variables = variables
+
+    def __enter__(self) -> None:
+        original = type(self._optimizer)._all_reduce_sum_gradients.__get__(self._optimizer)
+        capture, variables = self._capture, self._variables
+
+        def all_reduce_sum_gradients(grads_and_vars: Any) -> Any:
+            reduced = original(grads_and_vars)
+            # In the replica's own thread: another replica's capture is active there.
+            seen_by = active() or capture
+            sums = [gradient for gradient, _ in reduced if gradient is not None]
+            for gradient, variable in zip(sums, variables, strict=True):
+                seen_by.add_gradient(variable, _dense_rows(gradient))
+            return reduced
+
+        self._optimizer.__dict__["_all_reduce_sum_gradients"] = all_reduce_sum_gradients
+
+    def __exit__(self, *_: object) -> None:
+        self._optimizer.__dict__.pop("_all_reduce_sum_gradients", None)
 
 
 def loss_scale(optimizer: Any) -> Any:

@@ -59,6 +59,7 @@ class Chosen:
         self.view = series.view
         self.names = series.names
         self.shapes = series.shapes
+        self.iterations = iterations
         self.rows = rows_of(series.epochs, iterations)
         self.epochs = series.epochs[self.rows]
 
@@ -146,6 +147,11 @@ def rows_of(epochs: np.ndarray, iterations: Iterations) -> np.ndarray:
     return rows
 
 
+def epochs_inside(series: Series, chosen: np.ndarray | None) -> list[int] | None:
+    """Those of the epochs chosen of a whole recording that a view has: views may be rarer than epochs are."""
+    return None if chosen is None else [int(epoch) for epoch in chosen if epoch in series.epochs]
+
+
 def over_layers(values: np.ndarray, levels: Sequence[float] = (0, 25, 50, 75, 100)) -> np.ndarray:
     """Percentiles over the last axis, shape (levels, T); NaN where a row has no finite value."""
     result = np.full((len(levels), len(values)), np.nan)
@@ -164,15 +170,23 @@ def latest(values: np.ndarray) -> np.ndarray:
 
 
 def shorten(names: Sequence[str], width: int) -> list[str]:
-    """Cuts long names in the middle so that no two become the same; wider than `width` only where that is needed.
+    """Cuts long names so that no two become the same; wider than `width` only where that is needed.
+
+    A first part that all paths share, such as the model's name, is left out first; then they are cut in the middle.
 
     Example:
 
     >>> shorten(["encoder/block_1/conv/kernel", "encoder/block_2/conv/kernel", "head"], 18)
-    ['en…k_1/conv/kernel', 'en…k_2/conv/kernel', 'head']
+    ['…block_1/co…kernel', '…block_2/co…kernel', 'head']
     """
+    first = [name.split("/")[0] for name in names if "/" in name]
+    root = f"{first[0]}/" if len(first) > 1 and len(set(first)) == 1 else ""
 
     def cut(name: str, size: int, tail: int) -> str:
+        if len(name) <= size:
+            return name
+        if root and name.startswith(root):
+            name = f"…{name[len(root) :]}"
         return name if len(name) <= size else f"{name[: size - 1 - tail]}…{name[len(name) - tail :]}"
 
     result = [cut(name, width, width * 2 // 3) for name in names]

@@ -16,18 +16,19 @@ from keras_introspect.plots._data import number, shorten
 # Dark and light of each pair differ in brightness, not in hue alone: they hold in grey and for the colour-blind.
 INK = "#222222"
 GREY = "#777777"
-PALE = "#dcdcdc"
+PALE = "#e8e8e8"
 BLUE = "#0b5394"
-MID_BLUE = "#6fa8dc"
-PALE_BLUE = "#c3dbf0"
+MID_BLUE = "#5f9bd3"
+PALE_BLUE = "#aacdea"
 RED = "#a61c00"
 MID_RED = "#dd7762"
 ORANGE = "#e08a00"
-_FILLS = (PALE_BLUE, "#9fc5e8", MID_BLUE)
+_FILLS = (PALE_BLUE, "#86b6e0", MID_BLUE)
 _SMALL_POINTS = 200  # of a small panel: it is no more pixels wide
 STACK = ("#2f5d8c", "#bcd4e8")
 SMALL = 7.5
 TITLE = 9.5
+TITLE_ID = "finding"
 
 
 def axes_of(ax: Axes | None, figsize: tuple[float, float] = (7.0, 4.0), layout: str | None = "constrained") -> Axes:
@@ -46,7 +47,7 @@ def axes_of(ax: Axes | None, figsize: tuple[float, float] = (7.0, 4.0), layout: 
 
 def title(ax: Axes, text: str, color: str = INK) -> None:
     """The finding, above the left corner."""
-    ax.set_title(text, fontsize=TITLE, loc="left", color=color, pad=5)
+    ax.set_title(text, fontsize=TITLE, loc="left", color=color, pad=5, gid=TITLE_ID)
 
 
 def quiet(ax: Axes) -> None:

@@ -85,7 +85,7 @@ def model_activity(chosen: Chosen, ax: Axes, prefix: str = "", judged: np.ndarra
     mean[seen] = np.nanmean(active[seen], axis=1)
     x, rows = spread(chosen.epochs, np.column_stack([low, mean, high]))
     ax.fill_between(x, rows[:, 0], rows[:, 2], color=PALE_BLUE, linewidth=0)
-    ax.plot(x, rows[:, 1], color=BLUE, linewidth=1.5)
+    ax.plot(x, rows[:, 1], color=BLUE, linewidth=1.1)
     heights, texts, colors = [_last(mean)], ["active, mean"], [BLUE]
     finding = f"active {percent(heights[0])} on average"
     if chosen.has("dead_rate"):
@@ -95,7 +95,7 @@ def model_activity(chosen: Chosen, ax: Axes, prefix: str = "", judged: np.ndarra
         worst = over_layers(dead, (100,))[0]
         x, line = spread(chosen.epochs, worst)
         ax.fill_between(x, 0, line, color=RED, alpha=0.15, linewidth=0)
-        ax.plot(x, line, color=RED, linewidth=1.8)
+        ax.plot(x, line, color=RED, linewidth=2.2)
         heights, texts, colors = [*heights, _last(worst)], [*texts, "dead, worst"], [*colors, RED]
         last = latest(dead)
         if np.isfinite(last).any():

@@ -14,6 +14,7 @@ from keras_introspect.plots._data import (
     Iterations,
     Layers,
     check_recording,
+    epochs_inside,
     latest,
     number,
     over_layers,
@@ -75,7 +76,8 @@ def comparison(
     """
     runs = _runs(recordings)
     _check_layers(runs, layers)
-    panels = _panels(runs, layers, iterations)
+    every = np.unique(np.concatenate([run.epochs for run in runs.values()]))
+    panels = _panels(runs, layers, every[rows_of(every, iterations)])
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=figsize or (5.3 * columns, 0.4 + 2.7 * rows), layout="constrained")
@@ -116,27 +118,28 @@ def _check_layers(runs: Mapping[str, Recording], layers: Layers) -> None:
         raise unknown_name("tensor in these recordings", layers, names)
 
 
-def _chosen(run: Recording, view: str, layers: Layers, iterations: Iterations) -> Chosen | None:
-    """The tensors of a view that fit; `None` where the run has none of them."""
+def _chosen(run: Recording, view: str, layers: Layers, epochs: np.ndarray | None) -> Chosen | None:
+    """The tensors of a view that fit; `None` where the run has none of them, or none of the epochs."""
     if view not in run or not len(run[view].epochs):
+        return None
+    inside = epochs_inside(run[view], epochs)
+    if inside is not None and not inside:
         return None
     try:
         wanted = None if layers is None else run[view].sel([layers] if isinstance(layers, str) else list(layers)).names
     except UnknownNameError:
         return None
-    return Chosen(run[view], "comparison", (), wanted, iterations)
+    return Chosen(run[view], "comparison", (), wanted, inside)
 
 
-def _panels(
-    runs: Mapping[str, Recording], layers: Layers, iterations: Iterations
-) -> list[tuple[str, dict[str, _Curve]]]:
+def _panels(runs: Mapping[str, Recording], layers: Layers, epochs: np.ndarray) -> list[tuple[str, dict[str, _Curve]]]:
     """What each panel shows: its name, and for each run that has it, the epochs and the values."""
     panels = []
     metrics = list(dict.fromkeys(name for run in runs.values() for name in metric_names(run)))
     for name in [log for metric in metrics[:2] for log in (metric, f"val_{metric}")]:
         curves = {}
         for label, run in runs.items():
-            rows = rows_of(run.epochs, iterations)
+            rows = np.flatnonzero(np.isin(run.epochs, epochs))
             if name in run.logs:
                 values = run.logs[name][rows]
                 held = np.isfinite(values) | (not name.startswith("val_"))  # validation may be rarer than epochs are
@@ -145,7 +148,7 @@ def _panels(
         panels.append((name, curves))
     dead = {}
     for label, run in runs.items():
-        chosen = _chosen(run, "layer_outputs", layers, iterations)
+        chosen = _chosen(run, "layer_outputs", layers, epochs)
         if chosen is not None and chosen.has("dead_rate"):
             judged = dict(zip(run["layer_outputs"].names, judged_for_death(run), strict=True))
             rates = np.where([judged[name] for name in chosen.names], chosen.epoch("dead_rate"), np.nan)
@@ -154,7 +157,7 @@ def _panels(
     for view, what in _WHAT.items():
         curves = {}
         for label, run in runs.items():
-            chosen = _chosen(run, view, layers, iterations)
+            chosen = _chosen(run, view, layers, epochs)
             if chosen is not None and chosen.has("rms"):
                 curves[label] = chosen.epochs, over_layers(chosen.epoch("rms"), (50,))[0]
         panels.append((what, curves))

@@ -5,6 +5,7 @@ import textwrap
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from keras_introspect.errors import UnknownNameError, unknown_name
 from keras_introspect.notable import Notable, depth_ratio, judged_for_death, notable
@@ -14,10 +15,12 @@ from keras_introspect.plots._data import (
     Iterations,
     Layers,
     check_recording,
+    epochs_inside,
     latest,
     number,
     over_layers,
     percent,
+    rows_of,
     shorten,
 )
 from keras_introspect.plots._draw import (
@@ -27,6 +30,7 @@ from keras_introspect.plots._draw import (
     ORANGE,
     RED,
     SMALL,
+    TITLE_ID,
     bands,
     epoch_axis,
     log_axis,
@@ -37,6 +41,7 @@ from keras_introspect.plots.activity_board import model_activity
 from keras_introspect.plots.scale_lines import scale_lines
 from keras_introspect.plots.scale_stack import scale_stack
 from keras_introspect.plots.training_curves import metric_names, training_curves
+from keras_introspect.plots.update_board import with_ratio
 from keras_introspect.recording import Recording, Series
 
 _MOST_SIGNALS = 6
@@ -88,11 +93,12 @@ def dashboard(
         depth = _kernels(chosen)
         bad = any(entry.view == chosen.view and entry.severity == "error" for entry in entries)
         _rms(page.axes(i, 0), chosen, RED if bad else INK)
-        _stack(page.axes(i, 1), depth, iterations)
-        _third(page.axes(i, 2), recording, chosen, depth, iterations)
+        _stack(page.axes(i, 1), depth, chosen.iterations)
+        _third(page.axes(i, 2), recording, chosen, depth)
         for ax in page.figure.axes[-3:] if i < len(rows) else []:
             if ax.get_xlabel() == "epoch":
                 ax.set_xlabel("")
+    page.fit_titles()
     return page.figure
 
 
@@ -117,9 +123,23 @@ class _Page:
             )
         )
 
+    def fit_titles(self) -> None:
+        """Shrinks the titles that would run into the next column."""
+        starts = [start / 16 for start, _ in _COLUMNS] + [1.0]
+        for ax in self.figure.axes:
+            left = ax.get_position().x0
+            space = min(start for start in starts if start > left + 0.05) - left
+            points = space * self.figure.get_size_inches()[0] * 72
+            for text in ax.findobj(Text):
+                if isinstance(text, Text) and text.get_gid() == TITLE_ID:
+                    text.set_fontsize(
+                        max(5.5, min(text.get_fontsize(), points / (0.56 * max(1, len(text.get_text())))))
+                    )
+
 
 def _rows(recording: Recording, layers: Layers, iterations: Iterations) -> list[Chosen]:
     """One choice a view, known views first; a view without the layers wanted has no row."""
+    epochs = None if iterations is None else recording.epochs[rows_of(recording.epochs, iterations)]
     others = [view for view in recording if view not in VIEWS and view != "metrics"]
     views = [view for view in (*VIEWS, *others) if view in recording and len(recording[view].epochs)]
     rows = []
@@ -130,7 +150,10 @@ def _rows(recording: Recording, layers: Layers, iterations: Iterations) -> list[
             wanted = [p for p in patterns if _fits(recording, view, p)]
             if not wanted:
                 continue
-        rows.append(Chosen(recording[view], "dashboard", (), wanted, iterations))
+        series = with_ratio(recording) if view == "updates" else recording[view]
+        inside = epochs_inside(series, epochs)
+        if inside is None or inside:
+            rows.append(Chosen(series, "dashboard", (), wanted, inside))
     if layers is not None and not rows:
         names = dict.fromkeys(name for view in views for name in recording[view].names)
         raise unknown_name("tensor in this recording", layers, names)
@@ -185,20 +208,31 @@ def _signals(ax: Axes, recording: Recording, entries: list[Notable]) -> None:
     count = f"{bad} bad, {len(entries) - bad} worth a look" if bad else f"{len(entries)} worth a look"
     title(ax, f"What stands out: {count}", RED if bad else INK)
     shown = entries[:_MOST_SIGNALS]
-    short = shorten([entry.name for entry in shown], 44)
+    # Shortened among all names, so that what is shown stands for one tensor of the whole model.
+    names = list(dict.fromkeys([*(entry.name for entry in entries), *(n for s in recording.values() for n in s.names)]))
+    short = dict(zip(names, shorten(names, 44), strict=True))
+    shorter = dict(zip(names, shorten(names, 34), strict=True))
     pitch = 1 / (_MOST_SIGNALS + 0.3)
     for i, entry in enumerate(shown):
         error = entry.severity == "error"
         y = 0.99 - i * pitch
         mark, color = ("■", RED) if error else ("▲", ORANGE)
         ax.text(0, y, mark, fontsize=SMALL + 2, color=color, va="top")
-        ax.text(0.04, y, short[i], fontsize=SMALL + 1, va="top", color=INK, fontweight="bold" if error else "normal")
+        ax.text(
+            0.04,
+            y,
+            short[entry.name],
+            fontsize=SMALL + 1,
+            va="top",
+            color=INK,
+            fontweight="bold" if error else "normal",
+        )
         ax.text(1, y, entry.view, fontsize=SMALL, va="top", ha="right", color=GREY)
         sentence = textwrap.shorten(entry.sentence, 75, placeholder=" …")
         ax.text(0.04, y - 0.44 * pitch, sentence, fontsize=SMALL + 0.5, va="top", color=INK)
     first = next((entry for entry in entries if entry.view != "logs"), None)
     lines = [f"and {len(entries) - len(shown)} more: see notable(recording)"] if len(entries) > len(shown) else []
-    lines += [f"Open next: {shorten([first.name], 34)[0]} in {first.view}"] if first else []
+    lines += [f"Open next: {shorter[first.name]} in {first.view}"] if first else []
     ax.text(0, 0.99 - len(shown) * pitch, "\n".join(lines), fontsize=SMALL + 1, va="top", color=BLUE, fontweight="bold")
 
 
@@ -217,8 +251,8 @@ def _vitals(recording: Recording) -> list[str]:
         dead = latest(chosen.epoch("dead_rate"))[judged_for_death(recording)]
         if np.isfinite(dead).any():
             lines.append(f"worst dead rate of a layer: {percent(float(np.nanmax(dead)))}")
-    if "updates" in recording and "update_ratio" in recording["updates"].statistics:
-        ratios = latest(Chosen(recording["updates"], "dashboard").epoch("update_ratio"))
+    if "updates" in recording and "update_ratio" in with_ratio(recording).statistics:
+        ratios = latest(Chosen(with_ratio(recording), "dashboard").epoch("update_ratio"))
         if np.isfinite(ratios).any():
             lines.append(f"update-to-weight ratio, median: {number(float(np.nanmedian(ratios)))}")
     return lines or ["only Keras's logs were recorded"]
@@ -247,9 +281,9 @@ def _stack(ax: Axes, series: Series, iterations: Iterations) -> None:
         nothing(_bare(ax), "rms was not collected")
 
 
-def _third(ax: Axes, recording: Recording, chosen: Chosen, depth: Series, iterations: Iterations) -> None:
+def _third(ax: Axes, recording: Recording, chosen: Chosen, depth: Series) -> None:
     """Activity, update-to-weight ratio or scale along the depth: the most telling that the view has."""
-    if chosen.has("activation_rate") and chosen.view in ("layer_outputs", "val_layer_outputs"):
+    if chosen.has("activation_rate") and "layer_outputs" in chosen.view:
         judged = judged_for_death(recording, chosen.view)
         index = {name: i for i, name in enumerate(recording[chosen.view].names)}
         model_activity(chosen, ax, judged=judged[[index[name] for name in chosen.names]])
@@ -262,9 +296,9 @@ def _third(ax: Axes, recording: Recording, chosen: Chosen, depth: Series, iterat
         epoch_axis(ax, chosen.epochs)
         ax.set_ylabel("update / weight")
         title(ax, f"update-to-weight ratio, median {number(float(latest(levels[2][:, None])[0]))} (1e-3 dotted)")
-    elif chosen.has("activation_rate"):
+    elif chosen.view != "weights" and chosen.has("dead_rate") and np.nanmax(chosen.epoch("dead_rate"), initial=0) > 0:
         model_activity(chosen, ax)
     elif chosen.has("rms"):
-        scale_lines(depth, iterations=iterations, ax=ax)
+        scale_lines(depth, iterations=chosen.iterations, ax=ax)
     else:
         nothing(_bare(ax), "neither activity nor rms was collected")

@@ -44,7 +44,7 @@ def norm(series: Series, layers: Layers = None, iterations: Iterations = None, a
     width = 1.5 if len(chosen.names) <= 12 else 0.8
     for i, name in enumerate(chosen.names):
         x, y = spread(chosen.epochs, drawn[:, i])
-        ax.plot(x, y, color=colors[i], linewidth=width, label=name)
+        ax.plot(x, y, color=colors[i], linewidth=width, label=name, rasterized=len(chosen.names) > 40)
     epoch_axis(ax, chosen.epochs)
     ax.set_ylabel(f"rms of {chosen.view}".strip())
     label_ends(ax, latest(drawn), chosen.names, colors)

@@ -16,7 +16,7 @@ def scale_stack(series: Series, layers: Layers = None, iterations: Iterations = 
 
     The height of a band is log(rms), shifted so that the smallest of the picture is 1 and divided by the sum of the
     epoch. Thick is large; smooth is calm; jagged is oscillating; a stack whose bands thin out to the bottom vanishes
-    towards the input. A tensor that is exactly zero counts as the smallest.
+    towards the input. A tensor that is exactly zero has no band.
 
     Args:
         series: a view with the statistic `rms`.
@@ -64,24 +64,32 @@ def scale_stack(series: Series, layers: Layers = None, iterations: Iterations = 
     ax.set_yticks([])
     ax.set_ylabel("share of log rms" if block == 1 else f"a shade = {block} tensors")
     _label(ax, edges, chosen.names)
-    last = latest(share)
-    if np.isfinite(last).any():
-        short = shorten(chosen.names, 18)
-        thick, thin = int(np.nanargmax(last)), int(np.nanargmin(last))
-        sizes = latest(np.where(rms > 0, rms, np.nan))
-        title(ax, f"rms ×{number(sizes[thick] / sizes[thin])} from {short[thin]} to {short[thick]}")
-    else:
+    if not np.isfinite(rms).any():
         nothing(ax, "no finite rms")
+    title(ax, _finding(latest(rms), chosen.names))
     return ax
+
+
+def _finding(rms: np.ndarray, names: tuple[str, ...]) -> str:
+    """How far the largest and the smallest are apart in the last epoch, and which they are."""
+    if not np.isfinite(rms).any():
+        return "no finite rms"
+    zero = int((rms == 0).sum())
+    if zero:
+        return f"rms of {zero} of {len(names)} is exactly zero"
+    if len(names) == 1:
+        return f"rms {number(float(rms[0]))}"
+    high, low = int(np.nanargmax(rms)), int(np.nanargmin(rms))
+    short = shorten(names, 18)
+    return f"rms ×{number(float(rms[high] / rms[low]))} from {short[low]} to {short[high]}"
 
 
 def shares(rms: np.ndarray) -> np.ndarray:
     """Band heights: log of the rms, shifted so that the smallest is 1, normalised to sum to 1 an epoch; (T, L)."""
-    seen = np.isfinite(rms)
-    positive = rms[seen & (rms > 0)]
+    positive = rms[np.isfinite(rms) & (rms > 0)]
     floor = positive.min() if positive.size else 1.0
-    height = np.log(np.where(seen, np.maximum(rms, floor), floor)) - np.log(floor) + 1
-    height = np.where(seen, height, np.nan)
+    height = np.log(np.maximum(np.nan_to_num(rms), floor)) - np.log(floor) + 1
+    height = np.where(rms > 0, height, np.where(rms == 0, 0.0, np.nan))  # no height at all: it has no logarithm
     total = np.nansum(height, axis=1, keepdims=True)
     return np.divide(height, total, out=np.full_like(height, np.nan), where=total > 0)
 

@@ -4,7 +4,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from keras_introspect.errors import unknown_name
 from keras_introspect.plots._data import (
     Chosen,
     Iterations,
@@ -110,18 +109,23 @@ def with_ratio(recording: Recording) -> Series:
     if "update_ratio" in series.statistics or "weights" not in recording:
         return series
     weights = recording["weights"]
-    if "rms" not in series.statistics or "rms" not in weights.statistics:
-        raise unknown_name("statistic of 'updates' and 'weights' (needed by update_board)", "rms", series.statistics)
+    if not len(series.epochs) or "rms" not in series.statistics or "rms" not in weights.statistics:
+        return series
     column = {name: i for i, name in enumerate(weights.names)}
     row = {int(epoch): i for i, epoch in enumerate(weights.epochs)}
     size = np.full((len(series.epochs), len(series.names)), np.nan)
-    for i, epoch in enumerate(series.epochs):
-        for j, name in enumerate(series.names):
-            if int(epoch) in row and name in column:
-                size[i, j] = weights.epoch("rms")[row[int(epoch)], column[name]]
+    both = [(i, row[int(epoch)]) for i, epoch in enumerate(series.epochs) if int(epoch) in row]
+    rms = weights.epoch("rms")
+    for j, name in enumerate(series.names):
+        if name in column and both:
+            here, there = np.array(both).T
+            size[here, j] = rms[there, column[name]]
     update = series.epoch("rms")
     ratio = np.divide(update, size, out=np.full_like(update, np.nan), where=size > 0)
-    return Series(series.names, series.shapes, series.epochs, {"rms": update, "update_ratio": ratio}, view="updates")
+    values = {**{name: series.epoch(name) for name in series.statistics}, "update_ratio": ratio}
+    return Series(
+        series.names, series.shapes, series.epochs, values, quantile_levels=series.quantile_levels, view="updates"
+    )
 
 
 def _implicit_rate(chosen: Chosen) -> np.ndarray | None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_introspect.plots import activity_board
+from keras_introspect.plots import _panels, activity_board
 from keras_introspect.recording import Recording
 from plots.synthetic import synthetic
 
@@ -35,14 +35,15 @@ def test_a_layer_that_was_not_observed_says_so():
     assert texts(small[1])[-1] == "not observed"
 
 
-def test_only_so_many_panels_and_the_figure_says_it():
-    names = [f"layer_{i}" for i in range(300)]
+def test_only_so_many_panels_and_the_figure_says_it(monkeypatch):
+    monkeypatch.setattr(_panels, "MAX_PANELS", 8)
+    names = [f"layer_{i}" for i in range(9)]
     recording = Recording()
-    values = {"activation_rate": np.full(300, 0.5), "dead_rate": np.zeros(300)}
-    recording.add_epoch("layer_outputs", 0, names, [(None, 4)] * 300, values)
+    values = {"activation_rate": np.full(9, 0.5), "dead_rate": np.zeros(9)}
+    recording.add_epoch("layer_outputs", 0, names, [(None, 4)] * 9, values)
     figure = activity_board(recording["layer_outputs"])
-    assert len(figure.axes) == 1 + 160
-    assert figure.texts[0].get_text() == "160 of 300 tensors shown; choose others with layers="
+    assert len(figure.axes) == 1 + 8
+    assert figure.texts[0].get_text() == "8 of 9 tensors shown; choose others with layers="
 
 
 def test_activity_is_needed():

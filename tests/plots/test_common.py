@@ -73,7 +73,9 @@ def test_values_that_are_all_missing_or_zero_are_drawn_without_a_warning(name):
         assert render(drawn if isinstance(drawn, Figure) else drawn.figure)
 
 
-@pytest.mark.parametrize("name", plots.__all__)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in BOARDS and n != "dashboard" else n for n in plots.__all__]
+)
 def test_a_large_run_is_drawn_soon_and_stays_small(name):
     recording = large()
     start = time.process_time()

@@ -57,3 +57,10 @@ def test_two_to_five(count):
 def test_one_of_them_is_no_recording():
     with pytest.raises(ValueError, match="got a str; expected a Recording"):
         comparison([synthetic(1, 1), "run.npz"])
+
+
+def test_a_shorter_run_is_drawn_as_far_as_it_goes():
+    figure = comparison([synthetic(2, 9), synthetic(2, 4)], iterations=range(2, 7))
+    first, second = panel(figure, "rms of weights, median layer").lines
+    assert (first.get_xdata().tolist(), second.get_xdata().tolist()) == ([2, 3, 4, 5, 6], [2, 3])
+    assert panel(figure, "loss").lines[1].get_xdata().tolist() == [2, 3]

@@ -102,3 +102,12 @@ def test_nothing_of_a_view_overlaps_another():
         assert not any(first.overlaps(second) for second in boxes[i + 1 :])
         assert 0 <= first.x0 < first.x1 <= 1
         assert 0 <= first.y0 < first.y1 <= 1
+
+
+def test_a_view_that_is_rarer_than_epochs_is_drawn_where_it_has_values():
+    recording = synthetic(2, 6)
+    for epoch in (1, 3, 5):
+        recording.add_epoch("val_layer_outputs", epoch, ["a"], [(None, 4)], {"rms": [1.0]})
+    (ax,) = [ax for ax in dashboard(recording, iterations=[0, 1, 2, 3]).axes if "val_layer" in ax.get_title(loc="left")]
+    assert ax.lines[0].get_xdata().tolist() == [1, 3]
+    assert not any("val_layer" in title for title in titles(dashboard(recording, iterations=[0, 2])))

@@ -55,6 +55,12 @@ def test_one_tensor_and_many_have_the_same_axes():
     assert Chosen(series, "test", layers="conv_*").names == tuple(n for n in series.names if n.startswith("conv_"))
 
 
+def test_a_root_that_all_paths_share_is_left_out_first():
+    names = ["sequential_1/dense_0/kernel", "sequential_1/dense_1/kernel", "act"]
+    assert shorten(names, 18) == ["…dense_0/kernel", "…dense_1/kernel", "act"]
+    assert shorten([*names, "other/dense_0/kernel"], 18)[0] != "…dense_0/kernel"
+
+
 def test_short_names_stay_different():
     for names, width in itertools.product(
         [names_of(160), ["a" * 30 + "1" + "b" * 30, "a" * 30 + "2" + "b" * 30]], (8, 16, 24)

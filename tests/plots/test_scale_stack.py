@@ -47,9 +47,15 @@ def test_gaps_stay_empty():
     assert len(scale_stack(series).collections[0].get_paths()) == 2
 
 
-def test_zero_counts_as_the_smallest_and_missing_as_nothing():
-    share = shares(np.array([[0.0, np.e, np.nan], [1.0, np.e, 1.0]]))
-    np.testing.assert_allclose(share, [[1 / 3, 2 / 3, np.nan], [1 / 4, 2 / 4, 1 / 4]])
+def test_zero_has_no_band_and_an_epoch_of_zeros_is_a_gap():
+    share = shares(np.array([[0.0, np.e, np.nan], [1.0, np.e, 1.0], [0.0, 0.0, 0.0]]))
+    np.testing.assert_allclose(share, [[0, 1, np.nan], [1 / 4, 2 / 4, 1 / 4], [np.nan] * 3])
+
+
+def test_the_title_says_what_is_exactly_zero():
+    recording = Recording()
+    recording.add_epoch("gradients", 0, ["a", "b", "c"], [(2, 2)] * 3, {"rms": [0.0, 0.01, 0.0]})
+    assert scale_stack(recording["gradients"]).get_title(loc="left") == "rms of 2 of 3 is exactly zero"
 
 
 def test_many_bands_are_shaded_in_blocks():
