@@ -15,9 +15,10 @@ from keras_introspect.errors import UnknownNameError
 from keras_introspect.recording import Recording, Series
 
 if TYPE_CHECKING:
-    from keras_introspect import plots
+    from keras_introspect import callbacks, plots
     from keras_introspect.collectors import Collector, Gradients, LayerOutputs, OutputGradients, Updates, Weights
     from keras_introspect.model import IntrospectiveModel, IntrospectiveSequential, instrument
+    from keras_introspect.reporting import report
     from keras_introspect.statistics import Statistic
 
 __version__ = "0.1.0"
@@ -35,6 +36,8 @@ _NEEDS_KERAS = {
     "Statistic": "statistics",
 }
 _MODULES = ("plots", "recording")
+_MODULES_THAT_NEED_KERAS = ("callbacks",)
+_FUNCTIONS = {"report": "reporting"}  # not of a module "report", which would take the function's place
 
 __all__ = [
     "Collector",
@@ -49,18 +52,25 @@ __all__ = [
     "UnknownNameError",
     "Updates",
     "Weights",
+    "callbacks",
     "instrument",
     "plots",
+    "report",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name in _NEEDS_KERAS:
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
+    if name in _NEEDS_KERAS or name in _MODULES_THAT_NEED_KERAS:
         from keras_introspect import requirements
 
         requirements.check()
+        importlib.import_module(f"{__name__}.model")
+        if name in _MODULES_THAT_NEED_KERAS:
+            return importlib.import_module(f"{__name__}.{name}")
         return getattr(importlib.import_module(f"{__name__}.{_NEEDS_KERAS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -94,6 +104,10 @@ class _RegisterWithKeras(importlib.abc.MetaPathFinder):
 
 
 def _register() -> None:
+    if any(
+        f"{__name__}.{module}" in sys.modules for module in ("model", "collectors", "statistics", "state", "capture")
+    ):
+        return  # one of ours is importing Keras at this moment
     from keras_introspect import requirements
 
     if requirements.problem() is None:

@@ -1,7 +1,8 @@
 """The command line: `python -m keras_introspect`.
 
-`show` needs NumPy alone and `plot` matplotlib too; TensorFlow is imported by `demo` only, when it runs.
-A command is a function of the parsed arguments that returns the exit code, and an entry in `_parser`.
+`show` needs NumPy alone and the pictures matplotlib too; TensorFlow is imported by `demo` only, when it runs.
+A command is a function of the parsed arguments that returns the exit code, and an entry in `_parser`, or, of those that
+make files of a saved recording, in `keras_introspect.cli_files`.
 """
 
 import argparse
@@ -15,22 +16,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from keras_introspect import demo, requirements
+from keras_introspect.cli_files import FAILED, INTERRUPTED, MISUSED, OK, PROG, Failure, add_commands, draw, load
 from keras_introspect.notable import notable
 from keras_introspect.recording import Recording
 
-PROG = "python -m keras_introspect"
-OK, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
-
 _MOST_NOTABLE = 10
 _MOST_UNOBSERVED = 5
-
-
-class _Failure(Exception):
-    """What ends a command with one line on standard error."""
-
-    def __init__(self, message: object, code: int = MISUSED) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class _Parser(argparse.ArgumentParser):
@@ -61,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
-    except _Failure as failure:
+    except Failure as failure:
         message = " ".join(str(failure).split())
         print(f"{PROG} {arguments.command}: error: {message}", file=sys.stderr)
         return failure.code
@@ -81,7 +72,10 @@ def _parser() -> argparse.ArgumentParser:
             "examples:\n"
             f"  {PROG} demo                  train a small network and draw its dashboard\n"
             f"  {PROG} show run.npz          what stands out in a saved recording\n"
-            f"  {PROG} plot run.npz          its dashboard as a picture\n\n"
+            f"  {PROG} report run.npz        all of it as one HTML page\n"
+            f"  {PROG} plot run.npz          its dashboard as a picture\n"
+            f"  {PROG} compare a.npz b.npz   two recordings in the same axes\n"
+            f"  {PROG} export run.npz        its numbers as a table\n\n"
             "exit codes: 0 done, 1 failed, 2 wrong arguments or something missing, 130 interrupted\n"
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -124,7 +118,9 @@ def _parser() -> argparse.ArgumentParser:
         "print what stands out in a saved recording; needs no TensorFlow",
         f"  {PROG} show run.npz\n  {PROG} show run.npz --limit 3\n",
     )
-    sub.add_argument("file", metavar="FILE", help="written by Recording.save, such as run.npz")
+    sub.add_argument(
+        "file", metavar="FILE", help="written by Recording.save, such as run.npz, or a model that carries one"
+    )
     sub.add_argument(
         "--limit",
         metavar="N",
@@ -133,19 +129,7 @@ def _parser() -> argparse.ArgumentParser:
         help="at most so many layers (default: %(default)s)",
     )
 
-    sub = command(
-        "plot",
-        _plot,
-        "draw the dashboard of a saved recording; needs matplotlib, no TensorFlow",
-        f"  {PROG} plot run.npz\n  {PROG} plot run.npz --out dashboard.pdf\n",
-    )
-    sub.add_argument("file", metavar="FILE", help="written by Recording.save, such as run.npz")
-    sub.add_argument(
-        "--out",
-        metavar="PICTURE",
-        default="dashboard.png",
-        help="its ending chooses the format: png, pdf, svg (default: %(default)s)",
-    )
+    add_commands(command)
     return parser
 
 
@@ -174,7 +158,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         print("Loading TensorFlow …", flush=True)
         model = demo.build_model(arguments.scenario, arguments.seed)
     except ImportError as error:
-        raise _Failure(error) from error
+        raise Failure(error) from error
     print(
         f"Training {model.count_params()} parameters on {len(digits.y)} images of handwritten digits, "
         f"scenario {arguments.scenario}: {demo.SCENARIOS[arguments.scenario].about}.",
@@ -186,20 +170,20 @@ def _demo(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         code = INTERRUPTED
         if not len(model.recording.epochs):
-            raise _Failure("interrupted before the first epoch ended: nothing was recorded", code) from None
+            raise Failure("interrupted before the first epoch ended: nothing was recorded", code) from None
         print("\nInterrupted; keeping what was recorded so far.", file=sys.stderr)
 
     recording = model.recording
     files = [
         ("run.npz", "the recording: keras_introspect.Recording.load", recording.save),
-        ("dashboard.png", "look at this first: the whole run on one screen", lambda path: _draw(recording, path)),
+        ("dashboard.png", "look at this first: the whole run on one screen", lambda path: draw(recording, path)),
         ("model.keras", "the trained model, the recording within: keras.saving.load_model", model.save),
     ]
     for name, _, write in files:
         try:
             write(out / name)
         except OSError as error:
-            raise _Failure(f"cannot write {os.fspath(out / name)!r}: {error.strerror or error}", FAILED) from error
+            raise Failure(f"cannot write {os.fspath(out / name)!r}: {error.strerror or error}", FAILED) from error
     print()
     print("\n".join(_summary(recording, _MOST_NOTABLE)))
     print()
@@ -221,44 +205,16 @@ def _writable_directory(given: str) -> Path:
         probe.unlink()
     except OSError as error:
         reason = "it is no directory" if isinstance(error, FileExistsError) else error.strerror or error
-        raise _Failure(f"--out: cannot write into {given!r}: {reason}") from error
+        raise Failure(f"--out: cannot write into {given!r}: {reason}") from error
     return out
 
 
-# --- show, plot ---
+# --- show ---
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    print("\n".join(_summary(_load(arguments.file), arguments.limit)))
+    print("\n".join(_summary(load(arguments.file), arguments.limit)))
     return OK
-
-
-def _plot(arguments: argparse.Namespace) -> int:
-    recording = _load(arguments.file)
-    try:
-        _draw(recording, arguments.out)
-    except ImportError as error:
-        raise _Failure(f"plot needs matplotlib: {error}: pip install matplotlib") from error
-    except (OSError, ValueError) as error:  # a directory that is not there; a format unknown; nothing recorded
-        reason = getattr(error, "strerror", None) or error
-        raise _Failure(f"cannot draw {arguments.file!r} to {arguments.out!r}: {reason}") from error
-    print(arguments.out)
-    return OK
-
-
-def _load(file: str) -> Recording:
-    try:
-        return Recording.load(file)
-    except OSError as error:
-        raise _Failure(f"cannot read {file!r}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise _Failure(error) from error
-
-
-def _draw(recording: Recording, path: str | os.PathLike[str]) -> None:
-    from keras_introspect.plots import dashboard
-
-    dashboard(recording).savefig(path)
 
 
 # --- the table ---

@@ -6,13 +6,14 @@ from typing import Any
 
 import keras
 
-from keras_introspect.callbacks import with_recorder
+from keras_introspect.callbacks._boundary import with_recorder
 from keras_introspect.capture import optimizers_of
 from keras_introspect.capture.internals import Functional, functional_init_arguments
 from keras_introspect.collectors import Collector, resolve_collectors
+from keras_introspect.files import ATTRIBUTE
 from keras_introspect.observer import Observer
 from keras_introspect.recording import Recording
-from keras_introspect.state import IntrospectionState
+from keras_introspect.saving import IntrospectionState
 
 _PACKAGE = "keras_introspect"
 
@@ -97,9 +98,29 @@ class IntrospectiveModel(keras.Model):
         if state is None:
             state = IntrospectionState()
             self.__dict__["_introspection_state"] = state  # not setattr: a built model's state is locked
-            # TensorFlow's checkpoints find it through the model's tracked children.
-            self._track_trackable(state, "introspection", overwrite=True)
         return state
+
+    def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> Any:
+        # TensorFlow's checkpoints save what they find here (≥ 2.18). A SavedModel is to carry nothing of ours, and a
+        # model that has nothing to save yet is to match the checkpoint of a plain model in full.
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "checkpoint" and not self._introspection.is_empty():
+            children = {**children, ATTRIBUTE: self._introspection}
+        return children
+
+    def _lookup_dependency(self, name: str, *args: Any) -> Any:
+        # And when they restore, they ask for what they saved by its name.
+        return self._introspection if name == ATTRIBUTE else super()._lookup_dependency(name, *args)
+
+    def get_state_tree(self, *args: Any, **kwargs: Any) -> Any:
+        tree = super().get_state_tree(*args, **kwargs)
+        if "numpy_array" in (*args, *kwargs.values()):  # the form that keras.callbacks.OrbaxCheckpoint saves
+            self._introspection.put_into_tree(tree)
+        return tree
+
+    def set_state_tree(self, state_tree: Any) -> None:
+        super().set_state_tree(state_tree)
+        self._introspection.take_from_tree(state_tree)
 
     # --- what Keras calls ---
 
@@ -118,12 +139,13 @@ class IntrospectiveModel(keras.Model):
         self.__dict__.pop("train_step", None)
         self.__dict__.pop("_introspection_observer", None)
         if not resolved:
+            self._introspection.use(None)
             return
         own_step = type(self).train_step is not keras.Model.train_step
         if self.optimizer is None and not own_step and not optimizers_of(self):
             raise ValueError(
                 f"compile(optimizer=None, collectors={collectors!r}): collectors observe training steps, and a model "
-                "without an optimizer has none. Give an optimizer, such as compile('adam', ...), or leave collectors out."
+                "without an optimizer has none. Give an optimizer, as in compile('adam', ...), or leave collectors out."
             )
         observer = Observer(resolved, self._introspection)
         if self.built:
@@ -140,12 +162,30 @@ class IntrospectiveModel(keras.Model):
         observer = self.__dict__.get("_introspection_observer")
         if observer is None:
             return super().fit(*args, **kwargs)
+        self._build_optimizer_early()
         bound = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs)
         callbacks, verbose = bound.arguments.get("callbacks"), bound.arguments.get("verbose", "auto")
         bound.arguments["callbacks"] = with_recorder(callbacks, observer, verbose)
         return super().fit(*bound.args[1:], **bound.kwargs)
 
     functools.update_wrapper(fit, keras.Model.fit)
+
+    def _build_optimizer_early(self) -> None:
+        """Makes the optimizer's variables before the step is traced: made during it, they have it traced twice.
+
+        Keras's own step builds the optimizer on these variables; what a step of the user's own does is not known.
+        """
+        optimizer = self.optimizer
+        if (
+            optimizer is None
+            or optimizer.built
+            or not self.built
+            or type(self).train_step is not keras.Model.train_step
+        ):
+            return
+        if self.distribute_strategy.num_replicas_in_sync == 1 and self.trainable_variables:
+            with keras.name_scope(optimizer.name, caller=optimizer):
+                optimizer.build(self.trainable_variables)
 
     def get_compile_config(self) -> dict[str, Any]:
         config = super().get_compile_config()
@@ -209,6 +249,10 @@ class _Instrumented:
             "registered_name": keras.saving.get_registered_name(plain),
         }
         return {"model": config}
+
+    def __reduce__(self) -> Any:
+        # Pickles name a class by its module, where the plain one is found; Keras's loader is the same for all.
+        return keras.Model._unpickle_model, super().__reduce__()[1]
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:

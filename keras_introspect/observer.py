@@ -1,6 +1,7 @@
 """One model's introspection: runs the step under the taps, accumulates, and reads once an epoch."""
 
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,19 +11,16 @@ import numpy as np
 import tensorflow as tf
 
 from keras_introspect.capture import Capture, LayerNames, LayerTaps, OptimizerTaps, Seen, Wanted, activate
-from keras_introspect.capture.internals import flatten_layers
+from keras_introspect.capture.internals import attribute_scope, flatten_layers
 from keras_introspect.capture.loops import SUMS
 from keras_introspect.capture.optimizers import several_replicas
+from keras_introspect.capture.twins import twin
 from keras_introspect.collectors import Collector
 from keras_introspect.collectors.base import Group, group_of_calls
+from keras_introspect.naming import known_names
 from keras_introspect.recording import Recording
-from keras_introspect.state import (
-    Accumulator,
-    IntrospectionState,
-    LoopScratch,
-    StepBuffer,
-    probe_variable,
-)
+from keras_introspect.saving import IntrospectionState
+from keras_introspect.state import Accumulator, LoopScratch, StepBuffer, probe_variable
 from keras_introspect.statistics import Context, Piece, Statistic, TensorSpec
 
 BUFFER_STEPS = 256  # steps that wait on the device before the host fetches them
@@ -40,18 +38,18 @@ class Observer:
         self.collectors = tuple(collectors)
         self.state = state
         self._wanted = Wanted(*(any(flags) for flags in zip(*(c.wanted for c in collectors), strict=True)))
-        self._names = LayerNames()
         self._missed: dict[tuple[str, str], str] = {}
         self._checked = False
-        self._taps: tuple[LayerTaps, OptimizerTaps] | None = None
-        self._accumulators = {
+        self._taps: tuple[LayerTaps, OptimizerTaps, LayerNames] | None = None
+        self.statistics: dict[str, Statistic] = {_key(c, s): s for c in collectors for s in c.statistics}
+        self.accumulators = {
             _key(c, s): Accumulator(s, c.replicated) for c in collectors for s in c.statistics if not c.at_epoch_end
         }
         self._buffers = {c.name: StepBuffer(BUFFER_STEPS) for c in collectors if c.per_step}
         self._scratches: dict[tuple[str, TensorSpec], LoopScratch] = {}
         self._probe: Any = None
         self._xla = False
-        state.use(self._accumulators)
+        state.use(self)
 
     @property
     def recording(self) -> Recording:
@@ -62,10 +60,10 @@ class Observer:
     def run_step(self, model: Any, train_step: Callable[[Any], Any], data: Any) -> Any:
         """Runs `train_step(data)`, Keras's or the user's, untouched, and accumulates what came by."""
         if self._taps is None:
-            self._taps = (LayerTaps(model), OptimizerTaps(model))
-        layer_taps, optimizer_taps = self._taps
+            self._taps = (LayerTaps(model), OptimizerTaps(model), LayerNames(model))
+        layer_taps, optimizer_taps, names = self._taps
         self._xla = bool(model.jit_compile) and not tf.executing_eagerly()
-        capture = Capture(model, self._wanted, self._names)
+        capture = Capture(model, self._wanted, names)
         capture.observe_in_loop = functools.partial(self._observe_in_loop, capture)
         capture.probe_variable = functools.partial(self._probe_variable, model)
         if self._wanted.values_before:
@@ -73,7 +71,9 @@ class Observer:
                 capture.keep_value(variable)
         with activate(capture), layer_taps, optimizer_taps:
             logs = train_step(data)
-        self._accumulate(model, capture)
+        with attribute_scope():
+            self._accumulate(model, capture)
+        self.state.report_unplaced()
         return logs
 
     def _accumulate(self, model: Any, capture: Capture) -> None:
@@ -86,6 +86,8 @@ class Observer:
             if collector.at_epoch_end and not collector.per_step:
                 continue
             groups = collector.groups(capture)
+            if not self._xla:  # under XLA no bits are promised
+                groups = [[piece._replace(values=twin(piece.values)) for piece in group] for group in groups]
             if groups:
                 self._accumulate_groups(collector, groups, capture.iterations)
         self._missed.update(capture.missed)
@@ -95,7 +97,7 @@ class Observer:
         specs = {s: [group[0].spec for group in chosen] for s, chosen in usable.items() if chosen}
         if not collector.at_epoch_end:
             for statistic in specs:  # variables are made here, outside any branch
-                self._accumulators[_key(collector, statistic)].segment(specs[statistic])
+                self.accumulators[_key(collector, statistic)].segment(specs[statistic])
         buffer = self._buffers.get(collector.name)
         if buffer is not None:
             buffer.prepare({s.name: (specs[s], (len(specs[s]), s.step_fields)) for s in specs})
@@ -107,7 +109,7 @@ class Observer:
             for statistic in specs:
                 state = states_of(statistic, usable[statistic], context)
                 if not collector.at_epoch_end:
-                    self._accumulators[_key(collector, statistic)].update(state, specs[statistic])
+                    self.accumulators[_key(collector, statistic)].update(state, specs[statistic])
                 if buffer is not None:
                     vectors[statistic.name] = tf.cast(statistic.step_state(state, specs[statistic]), tf.float64)
             if buffer is not None:
@@ -155,8 +157,14 @@ class Observer:
     # --- the epoch ---
 
     def begin_epoch(self) -> None:
-        for accumulator in self._accumulators.values():
+        for accumulator in self.accumulators.values():
             accumulator.reset()
+
+    def discard(self) -> None:
+        """Forgets all that is on the device: an epoch begun, and steps not fetched yet."""
+        self.begin_epoch()
+        for buffer in self._buffers.values():
+            buffer.clear()
 
     @property
     def per_step(self) -> bool:
@@ -171,15 +179,21 @@ class Observer:
             steps, lanes = buffer.fetch()
             if not len(steps):
                 continue
+            shapes: dict[str, tuple[int | None, ...]] = {}
+            for specs, _ in lanes.values():
+                shapes.update({spec.name: spec.shape for spec in specs})
+            names = list(shapes)
+            values = {}
             for statistic in collector.statistics:
-                if statistic.name not in lanes:
-                    continue
-                specs, vectors = lanes[statistic.name]
-                values = statistic.step_result(vectors)
-                names, shapes = [spec.name for spec in specs], [spec.shape for spec in specs]
-                self.recording.add_steps(
-                    collector.name, steps, names, shapes, values, quantile_levels=statistic.quantile_levels
-                )
+                if statistic.name in lanes:
+                    specs, vectors = lanes[statistic.name]
+                    column = [names.index(spec.name) for spec in specs]
+                    for key, array in statistic.step_result(vectors).items():
+                        values[key] = np.full((len(steps), len(names), *array.shape[2:]), np.nan)
+                        values[key][:, column] = array
+            levels = self._quantile_levels(collector)
+            names = self._known_names(collector.name, names)
+            self.recording.add_steps(collector.name, steps, names, list(shapes.values()), values, levels)
 
     def end_epoch(self, model: Any, epoch: int) -> dict[str, float]:
         """Reads the accumulators into the recording.
@@ -197,13 +211,19 @@ class Observer:
         logs: dict[str, float] = {}
         for collector in self.collectors:
             names, shapes, values = self._read(collector, model)
+            names = self._known_names(collector.name, names)
             if names:
                 levels = self._quantile_levels(collector)
                 self.recording.add_epoch(collector.name, self.epoch, names, shapes, values, quantile_levels=levels)
             logs.update(self._logs(collector, names, values))
+        self.recording.arrange(collector.name for collector in self.collectors)
         self._note_unobserved()
         self._describe(model)
+        self.begin_epoch()  # what is recorded need not be saved once more, as the state of a started epoch
         return logs
+
+    def _known_names(self, view: str, names: list[str]) -> list[str]:
+        return known_names(self.recording[view].names, names) if view in self.recording else names
 
     def add_logs(self, logs: dict[str, Any]) -> None:
         """Keeps Keras's epoch logs in the recording, without our own."""
@@ -231,7 +251,7 @@ class Observer:
         self, collector: Collector, statistic: Statistic, model: Any
     ) -> dict[str, tuple[TensorSpec, np.ndarray]]:
         if not collector.at_epoch_end:
-            return self._accumulators[_key(collector, statistic)].read()
+            return self.accumulators[_key(collector, statistic)].read()
         groups = collector.groups_at_epoch_end(model)  # type: ignore[attr-defined]
         if not groups:
             return {}
@@ -278,20 +298,22 @@ class Observer:
         for (view, name), reason in self._missed.items():
             if any(c.key == view or c.name == view for c in self.collectors) and not self._is_observed(view, name):
                 reasons.setdefault(name, {})[view] = reason
-        for name, by_view in reasons.items():
+        kept = dict(self.recording.unobserved)
+        for name, by_view in zip(known_names(kept, list(reasons)), reasons.values(), strict=True):
             if len(set(by_view.values())) == 1:
-                self.recording.unobserved[name] = f"{', '.join(by_view)}: {next(iter(by_view.values()))}"
+                kept[name] = f"{', '.join(by_view)}: {next(iter(by_view.values()))}"
             else:
-                self.recording.unobserved[name] = "; ".join(f"{view}: {reason}" for view, reason in by_view.items())
+                kept[name] = "; ".join(f"{view}: {reason}" for view, reason in by_view.items())
+        self.recording.unobserved = kept
 
     def _is_observed(self, view: str, name: str) -> bool:
-        return view in self.recording and name in self.recording[view].names
+        return view in self.recording and self._known_names(view, [name])[0] in self.recording[view].names
 
     def _describe(self, model: Any) -> None:
         about = self.recording.metadata
         about.setdefault("started", time.strftime("%Y-%m-%dT%H:%M:%S%z"))
         about["model"] = model.name
-        about["parameters"] = int(model.count_params())
+        about["parameters"] = sum(math.prod(variable.shape) for variable in model.weights)
         about["collectors"] = [{"collector": type(c).__name__, **c.get_config()} for c in self.collectors]
         about["versions"] = {"keras": keras.__version__, "tensorflow": tf.__version__}
         optimizer = getattr(model, "optimizer", None)

@@ -5,23 +5,21 @@ inside every callback's `on_epoch_end`, and is saved to one `.npz` file that hol
 """
 
 import fnmatch
-import io
 import json
-import math
 import os
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_introspect.errors import unknown_name
+from keras_introspect.files import recording_bytes
+from keras_introspect.npz import read_npz, write_npz
 
 FORMAT_VERSION = 1
 _FORMAT = "keras_introspect recording"
 _META = "recording.json"
-_DEFLATE_LIMIT = 1032  # deflate expands no byte to more (zlib.net/zlib_tech.html); all-zero series come near it
 
 Values = dict[str, np.ndarray]
 Shape = tuple[int | None, ...]
@@ -468,6 +466,11 @@ class Recording(Mapping[str, Series]):
         self._views[key] = view
         return view
 
+    def arrange(self, views: Iterable[str]) -> None:
+        """Puts these views first, in this order."""
+        order = [view for view in views if view in self._views]
+        self._views = {view: self._views[view] for view in [*order, *(v for v in self._views if v not in order)]}
+
     # --- files ---
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -487,16 +490,19 @@ class Recording(Mapping[str, Series]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Recording":
-        """Reads what `save` wrote.
+        """Reads what `save` wrote, or the recording that a model's file carries; the model is not built.
+
+        Args:
+            path: an `.npz` file of `save`; a `.keras` or `.weights.h5` file, or the `.json` map of sharded weights
+                (these need h5py); or the prefix or folder of a TensorFlow checkpoint (this needs TensorFlow).
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file is no recording, is damaged, or was written by a newer version.
+            ValueError: the file holds no recording, is damaged, or was written by a newer version.
+            ImportError: the package that reads this format is not installed.
         """
-        with open(path, "rb") as file:
-            data = file.read()
         try:
-            return cls.from_bytes(data)
+            return cls.from_bytes(recording_bytes(path))
         except ValueError as error:
             raise ValueError(f"Cannot read {os.fspath(path)!r}: {error}") from error
 
@@ -542,9 +548,7 @@ class Recording(Mapping[str, Series]):
             "metadata": self.metadata,
         }
         arrays[_META] = np.frombuffer(json.dumps(meta, default=_plain).encode(), np.uint8)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-        return buffer.getvalue()
+        return write_npz(arrays)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Recording":
@@ -554,7 +558,7 @@ class Recording(Mapping[str, Series]):
             ValueError: see `load`.
         """
         try:
-            arrays = _read_npz(data)
+            arrays = read_npz(data)
             meta = json.loads(arrays.pop(_META).tobytes())
             if meta["format"] != _FORMAT:
                 raise ValueError(f"its format is {meta['format']!r}")
@@ -609,36 +613,3 @@ class Recording(Mapping[str, Series]):
 def _plain(value: Any) -> Any:
     """What JSON does not know, as what it knows: a NumPy number as its number, all else as its text."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)
-
-
-def _read_npz(data: bytes) -> Values:
-    """Reads an `.npz` without trusting it: no pickle, and no memory that the bytes present cannot fill."""
-    arrays: Values = {}
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = archive.infolist()
-        if sum(member.compress_size for member in members) > len(data):
-            raise ValueError("its members overlap")
-        for member in members:
-            name, size = member.filename.removesuffix(".npy"), member.file_size
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or name in arrays:
-                raise ValueError(f"{name!r} is compressed in an unexpected way, or there twice")
-            if size > _DEFLATE_LIMIT * member.compress_size:
-                raise ValueError(f"{name!r} promises {size} bytes from {member.compress_size}")
-            with archive.open(member) as file:
-                content = file.read(size)
-            if len(content) != size:
-                raise ValueError(f"{name!r} promises {size} bytes and holds {len(content)}")
-            arrays[name] = _read_npy(name, content)
-    return arrays
-
-
-def _read_npy(name: str, content: bytes) -> np.ndarray:
-    file = io.BytesIO(content)
-    version = np.lib.format.read_magic(file)
-    if version != (1, 0):
-        raise ValueError(f"{name!r} has npy version {version}, expected (1, 0)")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype.kind not in "fiu" or math.prod(shape) * dtype.itemsize != len(content) - file.tell():
-        raise ValueError(f"{name!r} promises {dtype} of shape {shape}, and holds {len(content) - file.tell()} bytes")
-    file.seek(0)
-    return np.lib.format.read_array(file, allow_pickle=False)

@@ -31,7 +31,7 @@ def problem() -> str | None:
     backend = _keras_backend()
     if backend != "tensorflow":
         return (
-            f"keras_introspect observes training on Keras's TensorFlow backend; Keras is set to the backend {backend!r}. "
+            f"keras_introspect observes training on Keras's TensorFlow backend; Keras is set to backend {backend!r}. "
             'Set the environment variable KERAS_BACKEND="tensorflow" before Keras is imported. Recordings can be read '
             "and plotted under any backend."
         )

@@ -1,28 +1,21 @@
-"""Accumulators on the device, and all that a model's files keep of us.
+"""Accumulators on the device.
 
-The states of all tensors of one collector and statistic lie below each other in one variable, (rows, fields). Everything
-that is saved, accumulators and recording, is one blob of bytes, the same in every file format.
+The states of all tensors of one collector and statistic lie below each other in one variable, (rows, fields).
 """
 
-import io
-import json
 import threading
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from keras_introspect.capture.internals import KerasSaveable
 from keras_introspect.capture.optimizers import several_replicas
-from keras_introspect.recording import Recording
+from keras_introspect.naming import known_names
 from keras_introspect.statistics import Statistic, TensorSpec
 
 _LOCK = threading.RLock()
-_BLOB = "introspection"
-_META = "state.json"
-STATE_VERSION = 1
 
 
 class _Segment:
@@ -118,14 +111,30 @@ class Accumulator:
     def _apply_restored(self, segment: _Segment) -> None:
         value = segment.initial.copy()
         found = False
-        for spec, rows in segment.slices():
-            state = self._restored.get(spec.name)
+        names = known_names(self._restored, [spec.name for spec in segment.specs]) if self._restored else []
+        for name, (_, rows) in zip(names, segment.slices(), strict=False):
+            state = self._restored.get(name)
             if state is not None and state.shape == value[rows].shape:
-                value[rows] = self._restored.pop(spec.name)
+                value[rows] = self._restored.pop(name)
                 found = True
         if found:
             with tf.init_scope():
                 segment.assign(value, everywhere=False)
+
+    def is_untouched(self) -> bool:
+        """Whether no step was traced yet, nor a state restored: told without looking at the device."""
+        return not self._segments and not self._restored
+
+    def to_save(self) -> dict[str, np.ndarray]:
+        """The states by name of what was observed, and those restored for tensors that no step had yet."""
+        states = {name: state for name, (_, state) in self.read().items() if self._observed(state)}
+        return {**self._restored, **states}
+
+    def take_unplaced(self) -> list[str]:
+        """Gives up the restored states of tensors that no step had, or had in another shape: their names."""
+        names = list(self._restored)
+        self._restored.clear()
+        return names
 
     def nbytes(self) -> int:
         return sum(segment.initial.nbytes for segment in self._segments)
@@ -188,9 +197,9 @@ class StepBuffer:
         """
         count = tf.convert_to_tensor(self._count)
         slot = count % self.capacity  # never out of bounds; an overflow shows in the count
-        self._steps.scatter_nd_update([[slot]], [tf.cast(step, tf.int64)])
+        _local(self._steps).scatter_nd_update([[slot]], [tf.cast(step, tf.int64)])
         for lane, value in values.items():
-            self._lanes[lane][1].scatter_nd_update([[slot]], value[None])
+            _local(self._lanes[lane][1]).scatter_nd_update([[slot]], value[None])
         self._count.assign(count + 1)
 
     def fetch(self) -> tuple[np.ndarray, dict[str, tuple[tuple[TensorSpec, ...], np.ndarray]]]:
@@ -201,9 +210,13 @@ class StepBuffer:
         kept = min(count, self.capacity)
         steps = _components(self._steps)[0].numpy()[:kept]
         lanes = {lane: (specs, _components(v)[0].numpy()[:kept]) for lane, (specs, v) in self._lanes.items()}
-        for component in _components(self._count):
-            component.assign(np.zeros((), np.int64))
+        self.clear()
         return steps, lanes
+
+    def clear(self) -> None:
+        """Forgets the steps it holds."""
+        for component in [] if self._count is None else _components(self._count):
+            component.assign(np.zeros((), np.int64))
 
     def nbytes(self) -> int:
         return sum(8 * int(np.prod(variable.shape)) for _, variable in self._lanes.values()) + 8 * self.capacity
@@ -218,7 +231,8 @@ def _create(initial: np.ndarray, trainable: bool = False) -> Any:
     """A variable, also in the middle of a trace; each replica writes its own copy of it."""
     with tf.init_scope():
         if not tf.distribute.has_strategy():
-            return tf.Variable(initial, trainable=trainable)
+            # Not tf.Variable: a variable that tf.function sees being made has it trace the step a second time.
+            return ResourceVariable(initial, trainable=trainable)
         return tf.Variable(
             initial,
             trainable=trainable,
@@ -239,82 +253,15 @@ def _across_replicas(make: Callable[[], Any]) -> Any:
         return make()
 
 
+def _local(variable: Any) -> Any:
+    """This replica's own variable: a distributed one knows no scatter."""
+    components = _components(variable)
+    if len(components) == 1:
+        return components[0]
+    replica = tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
+    return components[int(replica) % len(components)]
+
+
 def _components(variable: Any) -> Sequence[Any]:
     """The replicas' own variables behind a distributed variable."""
     return getattr(variable, "values", None) or [variable]
-
-
-class IntrospectionState(tf.train.experimental.PythonState, KerasSaveable):
-    """What a model keeps for us: one object, saved by Keras's files and TensorFlow's checkpoints alike.
-
-    Attributes:
-        recording: what was observed.
-        accumulators: "collector|statistic" → accumulator, of the collectors compiled now.
-    """
-
-    def __init__(self) -> None:
-        self.name = "introspection"
-        self.recording = Recording()
-        self.accumulators: dict[str, Accumulator] = {}
-        self._restored: dict[str, dict[str, np.ndarray]] = {}
-
-    def _obj_type(self) -> str:
-        return "Metric"  # Keras's saver takes a closed list of kinds (≥ 3.10); this one adds no behaviour
-
-    def use(self, accumulators: dict[str, Accumulator]) -> None:
-        """Takes the accumulators of newly compiled collectors; restored states that fit them are kept."""
-        self.accumulators = accumulators
-        self._hand_out()
-
-    def _hand_out(self) -> None:
-        for key, accumulator in self.accumulators.items():
-            if key in self._restored:
-                accumulator.restore(self._restored.pop(key))
-
-    # --- one blob ---
-
-    def serialize(self) -> bytes:
-        """Everything as bytes: called by `tf.train.Checkpoint`."""
-        arrays: dict[str, np.ndarray] = {"recording": np.frombuffer(self.recording.to_bytes(), np.uint8)}
-        index: list[tuple[str, str]] = []
-        for key, accumulator in self.accumulators.items():
-            for name, (_, state) in accumulator.read().items():
-                arrays[f"state/{len(index)}"] = state
-                index.append((key, name))
-        meta = {"format": "keras_introspect state", "version": STATE_VERSION, "index": index}
-        arrays[_META] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type]
-        return buffer.getvalue()
-
-    def deserialize(self, string_value: bytes) -> None:
-        """The inverse of `serialize`.
-
-        Raises:
-            ValueError: the bytes are damaged or of a newer version; what is in memory is left as it was.
-        """
-        try:
-            with np.load(io.BytesIO(string_value), allow_pickle=False) as file:
-                meta = json.loads(file[_META].tobytes())
-                if meta["version"] > STATE_VERSION:
-                    raise ValueError(
-                        f"it has version {meta['version']}, this keras_introspect reads up to {STATE_VERSION}"
-                    )
-                recording = Recording.from_bytes(file["recording"].tobytes())
-                restored: dict[str, dict[str, np.ndarray]] = {}
-                for i, (key, name) in enumerate(meta["index"]):
-                    restored.setdefault(key, {})[name] = file[f"state/{i}"]
-        except (KeyError, ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"The introspection state in this file cannot be read: {error}") from error
-        self.recording = recording
-        self._restored = restored
-        self._hand_out()
-
-    def save_own_variables(self, store: Any) -> None:
-        """Called by Keras's `.keras` and `.weights.h5` files."""
-        if self.accumulators or len(self.recording) or len(self.recording.epochs):
-            store[_BLOB] = np.frombuffer(self.serialize(), np.uint8)
-
-    def load_own_variables(self, store: Any) -> None:
-        if _BLOB in store.keys():  # noqa: SIM118 - a store of Keras is no mapping
-            self.deserialize(np.asarray(store[_BLOB]).tobytes())

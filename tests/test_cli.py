@@ -24,7 +24,9 @@ def recording(sick: bool = False) -> Recording:
     for epoch in range(3):
         made.add_logs(epoch, {"loss": 1 / (epoch + 1), "accuracy": epoch / 4})
         for view, names in [("gradients", ["a/kernel", "b/kernel"]), ("layer_outputs", ["a", "relu", "b"])]:
-            values = {"rms": np.arange(1.0, 1 + len(names)), "dead_rate": [0.0, float(sick), 0.0][: len(names)]}
+            values = {"rms": np.arange(1.0, 1 + len(names))}
+            if view == "layer_outputs":
+                values |= {"activation_rate": np.full(3, 0.5), "dead_rate": np.array([0.0, float(sick), 0.0])}
             made.add_epoch(view, epoch, names, [(None, 4)] * len(names), values)
     return made
 
@@ -53,9 +55,23 @@ def failure(capsys: pytest.CaptureFixture[str], argv: list[str], code: int = 2) 
 # --- the whole of it ---
 
 
-def test_demo_leaves_its_files_and_prints_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_leaves_its_files_and_prints_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real network, but two steps, and eagerly: tracing it takes many times as long."""
     pytest.importorskip("sklearn")
     import keras
+
+    digits = demo.Digits(*(part[: 2 * demo.BATCH_SIZE] for part in demo.load_digits()))
+    build_model = demo.build_model
+
+    def build_eager_model(*arguments: Any) -> Any:
+        model = build_model(*arguments)
+        model.run_eagerly = True
+        return model
+
+    monkeypatch.setattr(demo, "load_digits", lambda: digits)
+    monkeypatch.setattr(demo, "build_model", build_eager_model)
 
     out = tmp_path / "new" / "demo"
     assert cli.main(["demo", "--epochs", "1", "--out", str(out)]) == 0
@@ -74,6 +90,26 @@ def test_demo_leaves_its_files_and_prints_what_it_found(tmp_path: Path, capsys: 
     assert "probabilities: output_gradients: " in printed
     for name in ("dashboard.png", "run.npz", "model.keras"):
         assert str(out / name) in printed
+
+
+def test_digits_are_split_in_the_same_way_each_time() -> None:
+    pytest.importorskip("sklearn")
+    digits, again = demo.load_digits(), demo.load_digits()
+    assert [part.shape for part in digits] == [(1437, 8, 8, 1), (1437,), (360, 8, 8, 1), (360,)]
+    assert (digits.x.min(), digits.x.max()) == (0, 1)
+    assert all(np.array_equal(one, other) for one, other in zip(digits, again, strict=True))
+
+
+@pytest.mark.slow
+def test_one_scenario_is_healthy_and_the_other_is_sick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    assert cli.main(["demo", "--out", str(tmp_path)]) == 0
+    assert "Nothing stands out." in capsys.readouterr().out
+    assert cli.main(["demo", "--scenario", "dying-relu", "--out", str(tmp_path)]) == 0
+    assert re.search(r"^  error +layer_outputs +relu1 .* dead", capsys.readouterr().out, re.MULTILINE)
+    dead = Recording.load(tmp_path / "run.npz")["layer_outputs"].sel("relu1").epoch("dead_rate")
+    assert dead[0] < 0.1
+    assert dead[-1] > 0.5
 
 
 class StubModel:
@@ -201,7 +237,7 @@ def test_wrong_arguments(capsys: pytest.CaptureFixture[str], argv: list[str], pa
 @pytest.mark.parametrize("command", ["show", "plot"])
 def test_files_that_are_no_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert "No such file" in failure(capsys, [command, str(tmp_path / "missing.npz")])
-    assert "Is a directory" in failure(capsys, [command, str(tmp_path)])
+    assert "Cannot read" in failure(capsys, [command, str(tmp_path)])
     (tmp_path / "text.npz").write_text("no recording")
     assert "no recording, or it is damaged" in failure(capsys, [command, str(tmp_path / "text.npz")])
 

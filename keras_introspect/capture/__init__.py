@@ -4,4 +4,14 @@ from keras_introspect.capture.capture import Capture, LayerNames, Seen, Wanted, 
 from keras_introspect.capture.layers import LayerTaps
 from keras_introspect.capture.optimizers import OptimizerTaps, optimizers_of
 
-__all__ = ["Capture", "LayerNames", "LayerTaps", "OptimizerTaps", "Seen", "Wanted", "activate", "active", "optimizers_of"]
+__all__ = [
+    "Capture",
+    "LayerNames",
+    "LayerTaps",
+    "OptimizerTaps",
+    "Seen",
+    "Wanted",
+    "activate",
+    "active",
+    "optimizers_of",
+]

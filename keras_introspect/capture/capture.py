@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_introspect.capture.internals import current_graph, tape_is_stopped
+from keras_introspect.capture.internals import Functional, current_graph, flatten_layers, sublayers, tape_is_stopped
 from keras_introspect.capture.loops import Probe
 
 _ACTIVE = threading.local()
@@ -132,20 +132,42 @@ class Capture:
 
 
 class LayerNames:
-    """Names of layers: their paths; two layers of one path are told apart by `~2`, `~3`, …"""
+    """Names of layers: their paths. Two layers of one path are told apart by `~2`, `~3` and so on.
 
-    def __init__(self) -> None:
+    Keras gives no path to a layer that has nothing to build, such as ReLU or Dropout: it is named like a layer with
+    weights in its place would be.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
         self._names: dict[int, str] = {}
         self._taken: dict[str, int] = {}
         self._layers: list[Any] = []  # keeps the layers alive, so that no id is used twice
 
     def of(self, layer: Any) -> str:
         if id(layer) not in self._names:
-            path = getattr(layer, "path", None) or layer.name
+            path = layer.path or self._path_beside_siblings(layer)
             self._taken[path] = number = self._taken.get(path, 0) + 1
             self._names[id(layer)] = path if number == 1 else f"{path}~{number}"
             self._layers.append(layer)
         return self._names[id(layer)]
+
+    def _path_beside_siblings(self, layer: Any) -> str:
+        parent = self._parent_of(layer)
+        if parent is None:
+            return str(layer.name)
+        for sibling in sublayers(parent):
+            if sibling.path and sibling.path.endswith(sibling.name):
+                return str(sibling.path[: -len(sibling.name)] + layer.name)
+        if parent is self._model or isinstance(parent, Functional):
+            return str(layer.name)
+        return f"{parent.path or self._path_beside_siblings(parent)}/{layer.name}"
+
+    def _parent_of(self, layer: Any) -> Any:
+        for parent in [self._model, *flatten_layers(self._model)]:
+            if any(child is layer for child in sublayers(parent)):
+                return parent
+        return None
 
 
 def active() -> Capture | None:

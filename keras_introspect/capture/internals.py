@@ -3,6 +3,7 @@
 Tried with Keras 3.10 to 3.15 and TensorFlow 2.18 to 2.21.
 """
 
+import contextlib
 from typing import Any
 
 import keras
@@ -12,23 +13,29 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.models.functional import Functional
 from keras.src.models.model import functional_init_arguments
 from keras.src.saving.keras_saveable import KerasSaveable
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph, WhileBodyFuncGraph
 
 __all__ = [
     "Functional",
     "KerasSaveable",
+    "attribute_scope",
     "copy_tensor_annotations",
     "current_graph",
     "flatten_layers",
     "functional_init_arguments",
-    "has_sublayers",
     "hides_logits",
     "inside_control_flow_of",
     "is_not_a_real_call",
+    "is_ours",
     "own_variables",
+    "sublayers",
     "tape_is_stopped",
 ]
+
+
+_ATTRIBUTE = "_keras_introspect"
 
 
 def current_graph() -> Any:
@@ -49,7 +56,8 @@ def is_not_a_real_call() -> bool:
 def inside_control_flow_of(graph: Any, root: Any) -> bool:
     """Whether `graph` hangs below `root` by loop bodies and branches only.
 
-    A user's own `tf.function`, or the function of `Dataset.map`, is traced once and outlives the step: not to be touched.
+    A user's own `tf.function`, or the function of `Dataset.map`, is traced once and outlives the step: it must not be
+    touched.
     """
     while graph is not None and graph is not root:
         if not isinstance(graph, (WhileBodyFuncGraph, CondBranchFuncGraph)):
@@ -64,13 +72,29 @@ def flatten_layers(model: Any) -> list[Any]:
     return [layer for layer in layers if not isinstance(layer, keras.layers.InputLayer)]
 
 
-def has_sublayers(layer: Any) -> bool:
-    return bool(layer._layers)
+def sublayers(layer: Any) -> list[Any]:
+    """The layers that a layer holds itself, without input layers."""
+    return [child for child in layer._layers if not isinstance(child, keras.layers.InputLayer)]
 
 
 def own_variables(layer: Any) -> list[Any]:
     """The variables that a layer holds itself, not those of its sublayers."""
     return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def attribute_scope() -> Any:
+    """Context: operations made in it carry an attribute of ours, which keeps grappler from joining them with others."""
+    if tf.executing_eagerly():
+        return contextlib.nullcontext()
+    return current_graph()._attr_scope({_ATTRIBUTE: attr_value_pb2.AttrValue(b=True)})
+
+
+def is_ours(op: Any) -> bool:
+    """Whether an operation was made in an `attribute_scope`."""
+    try:
+        return bool(op.get_attr(_ATTRIBUTE))
+    except ValueError:
+        return False
 
 
 def hides_logits(tensor: Any) -> bool:

@@ -85,7 +85,7 @@ class LayerTaps:
             capture = active()
             if capture is None or internals.is_not_a_real_call():
                 return function(*args, **kwargs)
-            capture.enter_call(internals.has_sublayers(owner))
+            capture.enter_call(bool(internals.sublayers(owner)))
             try:
                 return function(*args, **kwargs)
             finally:

@@ -61,5 +61,12 @@ def _sums(values: Any) -> Any:
     size = tf.cast(tf.size(x), tf.float64)
     nonzero = tf.reduce_sum(tf.cast(tf.not_equal(x, 0.0), tf.float64))
     return tf.stack(
-        [count, tf.reduce_sum(inside), tf.reduce_sum(inside * inside), tf.reduce_sum(tf.abs(inside)), size - count, nonzero]
+        [
+            count,
+            tf.reduce_sum(inside),
+            tf.reduce_sum(inside * inside),
+            tf.reduce_sum(tf.abs(inside)),
+            size - count,
+            nonzero,
+        ]
     )

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+import keras
+
 from keras_introspect.collectors.base import Collector
 from keras_introspect.collectors.gradients import Gradients
 from keras_introspect.collectors.layer_outputs import LayerOutputs
@@ -10,12 +12,16 @@ from keras_introspect.collectors.output_gradients import OutputGradients
 from keras_introspect.collectors.updates import Updates
 from keras_introspect.collectors.weights import Weights
 from keras_introspect.errors import unknown_name
+from keras_introspect.statistics import NAMED
 
 __all__ = ["Collector", "Gradients", "LayerOutputs", "OutputGradients", "Updates", "Weights", "resolve_collectors"]
 
 _BY_KEY: dict[str, type[Collector]] = {
     cls.key: cls for cls in (Weights, Gradients, Updates, LayerOutputs, OutputGradients)
 }
+
+for _statistic in NAMED.values():  # so that a saved model brings back a statistic with arguments of its own
+    keras.saving.register_keras_serializable("keras_introspect")(_statistic)
 
 
 def _economy() -> list[Collector]:
@@ -50,7 +56,7 @@ def resolve_collectors(collectors: Any) -> tuple[Collector, ...]:
         if collectors not in PRESETS:
             raise unknown_name("preset in collectors=", collectors, PRESETS, "Or give a list such as [ki.Gradients()].")
         collectors = PRESETS[collectors]()
-    if isinstance(collectors, Collector) or isinstance(collectors, type) or not isinstance(collectors, Iterable):
+    if isinstance(collectors, (Collector, type)) or not isinstance(collectors, Iterable):
         collectors = [collectors]
     resolved: list[Collector] = []
     for item in collectors:
@@ -62,8 +68,8 @@ def resolve_collectors(collectors: Any) -> tuple[Collector, ...]:
             item = item()
         if not isinstance(item, Collector):
             raise ValueError(
-                f"collectors= holds {item!r} of type {type(item).__name__}; expected collectors such as ki.Gradients(), "
-                f"their keys ({', '.join(_BY_KEY)}), or one of the presets {', '.join(PRESETS)}."
+                f"collectors= holds {item!r} of type {type(item).__name__}; expected collectors such as ki.Gradients()"
+                f", their keys ({', '.join(_BY_KEY)}), or one of the presets {', '.join(PRESETS)}."
             )
         if any(item.name == other.name for other in resolved):
             raise ValueError(

@@ -9,7 +9,7 @@ import numpy as np
 from keras_introspect.capture import Capture, Seen, Wanted
 from keras_introspect.collectors.selection import LayerSelection, Selection
 from keras_introspect.errors import unknown_name
-from keras_introspect.statistics import Piece, Statistic, TensorSpec, resolve
+from keras_introspect.statistics import NAMED, Piece, Statistic, TensorSpec, resolve
 
 Group = list[Piece]
 LOGS = ("summary", "layers", None)
@@ -86,7 +86,7 @@ class Collector:
         return [key for key in keys if key in self.logged]
 
     def summary(self, values: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The epoch logs of this collector, from its epoch values (L,): key → number, NaN where nothing was observed."""
+        """The epoch logs of this collector, from its epoch values (L,): key → number, NaN of what was not observed."""
         logs: dict[str, float] = {}
         if "rms" in values:
             count, squares = np.nansum(values["count"]), np.nansum(values["l2_norm"] ** 2)
@@ -104,7 +104,7 @@ class Collector:
     def get_config(self) -> dict[str, Any]:
         """What a saved model keeps of the collector."""
         return {
-            "statistics": [statistic.name for statistic in self.statistics],
+            "statistics": [_argument(statistic) for statistic in self.statistics],
             "layers": self.selection.get_config(),
             "every": self.every,
             "per_step": self.per_step,
@@ -115,7 +115,7 @@ class Collector:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Collector":
-        return cls(**config)
+        return cls(**keras.saving.deserialize_keras_object(dict(config)))
 
     def __repr__(self) -> str:
         usual = type(self)().get_config()
@@ -123,7 +123,15 @@ class Collector:
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
 
 
+def _argument(statistic: Statistic) -> str | Statistic:
+    """A statistic as a user gives it: by its name, or, where that does not say it all, itself."""
+    named = NAMED.get(statistic.name)
+    plain = named is type(statistic) and statistic.get_config() == named().get_config()
+    return statistic.name if plain else statistic
+
+
 def spec_of_variable(variable: Any) -> TensorSpec:
+    """The spec of a variable: its last axis holds the units."""
     shape = tuple(variable.shape)
     return TensorSpec(variable.path, shape, batched=False, channel_axis=len(shape) - 1 if shape else None)
 
@@ -143,7 +151,9 @@ def group_of_calls(name: str, calls: Sequence[Seen]) -> Group:
     if any(len(other.shape) != len(spec.shape) for other in specs):
         spec = TensorSpec(name, (None,), batched=True, channel_axis=None)
     else:
-        shape = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(s.shape for s in specs), strict=True))
+        shape = tuple(
+            sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(s.shape for s in specs), strict=True)
+        )
         spec = spec._replace(shape=shape)
     flat = spec.channel_axis is None and spec.batched
     return [Piece(keras.ops.reshape(c.values, [-1]) if flat else c.values, spec, c.zeros) for c in calls]

@@ -22,12 +22,15 @@ class Selection:
     """
 
     def __init__(self, layers: LayerSelection) -> None:
-        items = [] if layers is None else [layers] if isinstance(layers, (str, type)) or callable(layers) else list(layers)
+        if layers is None:
+            items = []
+        else:
+            items = [layers] if isinstance(layers, (str, type)) or callable(layers) else list(layers)
         for item in items:
             if not (isinstance(item, str) or callable(item)):
                 raise TypeError(
-                    f"layers= holds {item!r}; expected layer names, globs such as 'conv*', layer types or functions of a "
-                    "layer."
+                    f"layers= holds {item!r}; expected layer names, globs such as 'conv*', layer types or functions of "
+                    "a layer."
                 )
         if layers is not None and not items:
             raise ValueError("layers= is an empty list: it chooses nothing. Leave it out to observe everything.")
@@ -43,7 +46,7 @@ class Selection:
         if isinstance(item, str) and item.startswith(_TYPE):
             return any(cls.__name__ == item[len(_TYPE) :] for cls in type(layer).__mro__)
         if isinstance(item, str):
-            known = {*names, *((layer.name, getattr(layer, "path", layer.name)) if layer is not None else ())}
+            known = {*names, *((layer.name, layer.path or layer.name) if layer is not None else ())}
             return any(name == item or fnmatch.fnmatchcase(name, item) for name in known)
         if isinstance(item, type):
             return isinstance(layer, item)

@@ -27,5 +27,5 @@ class VariableCollector(Collector):
 
 
 def owners_of(model: Any) -> dict[int, Any]:
-    """id of a variable → the layer that holds it."""
+    """Id of a variable → the layer that holds it."""
     return {id(variable): layer for layer in [model, *flatten_layers(model)] for variable in own_variables(layer)}

@@ -9,7 +9,7 @@ from keras_introspect.statistics.moments import Moments
 from keras_introspect.statistics.quantiles import Quantiles
 from keras_introspect.statistics.spec import TensorSpec
 
-__all__ = ["Activity", "Context", "Moments", "Piece", "Quantiles", "Statistic", "TensorSpec", "resolve"]
+__all__ = ["NAMED", "Activity", "Context", "Moments", "Piece", "Quantiles", "Statistic", "TensorSpec", "resolve"]
 
 NAMED: dict[str, type[Statistic]] = {cls.name: cls for cls in (Moments, Activity, Quantiles)}
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import Context, Piece, Statistic
+from keras_introspect.statistics.base import Context, Piece, Statistic, flat, sizes, zeros_of
 from keras_introspect.statistics.spec import TensorSpec
 
 
@@ -18,8 +18,8 @@ class Activity(Statistic):
     element of every observed step of the epoch. `spatial_dead_rate`: the same over positions, the axes between batch
     and channels; NaN where there are none. A NaN element counts as non-zero: what yields NaN is not dead.
 
-    State, one field: the number of elements and of non-zero elements, then the non-zero elements of each channel, then
-    of each position. It is merged by adding. Channels or positions whose number varies from step to step are left out.
+    State, one field: the number of elements, then the non-zero elements of each channel, then of each position. It is
+    merged by adding. Where the number of channels or positions varies from step to step, their rate is NaN.
 
     Example:
 
@@ -37,32 +37,18 @@ class Activity(Statistic):
     initial: ClassVar[tuple[float, ...]] = (0.0,)
 
     def rows(self, spec: TensorSpec) -> int:
-        return 2 + (spec.channels or 0) + (spec.positions or 0)
+        return 1 + _channels(spec) + (spec.positions or 0)
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
-        return tf.concat([self._counts(piece) for piece in pieces], axis=0)[:, None]
-
-    def _counts(self, piece: Piece) -> Any:
-        values, spec = piece.values, piece.spec
-        size = tf.cast(tf.size(values, tf.int64), tf.float64)
-        if piece.zeros is not None:
-            size += tf.cast(piece.zeros, tf.float64)
-        nonzero = tf.cast(tf.not_equal(values, tf.zeros([], values.dtype)), tf.float32)
-        axes = list(range(len(spec.shape)))
-        if spec.channel_axis is None:
-            total = tf.cast(tf.reduce_sum(nonzero), tf.float64)
-            return tf.stack([size, total, total])
-        if len(axes) > 1:  # a float32 sum over one axis is exact up to 2^24 elements; the rest is summed in float64
-            nonzero = tf.reduce_sum(nonzero, axis=0, keepdims=True)
-        nonzero = tf.cast(nonzero, tf.float64)
-        channels = tf.reduce_sum(nonzero, axis=[axis for axis in axes if axis != spec.channel_axis])
-        counts = [size[None], tf.reduce_sum(channels)[None]]
-        if spec.channels is not None:
-            counts.append(channels)
-        if spec.positions:
-            positions = tf.reduce_sum(nonzero, axis=[axis for axis in axes if axis not in spec.position_axes])
-            counts.append(tf.reshape(positions, [-1]))
-        return tf.concat(counts, axis=0)
+        vectors = [flat(piece.values) for piece in pieces]
+        size = sizes(vectors)
+        zeros = zeros_of(pieces)
+        if zeros is not None:
+            size += zeros
+        parts = []
+        for number, piece in zip(tf.split(size, len(pieces)), pieces, strict=True):
+            parts += [number, *_nonzero(piece.values, piece.spec)]
+        return tf.concat(parts, axis=0)[:, None]
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         return a + b
@@ -74,19 +60,25 @@ class Activity(Statistic):
     def step_state(self, state: Any, specs: Sequence[TensorSpec]) -> Any:
         rows = [self.rows(spec) for spec in specs]
         starts = np.cumsum([0, *rows[:-1]])
-        counts = state[:, 0]
-        size, nonzero = tf.gather(counts, starts), tf.gather(counts, starts + 1)
-        dead = tf.cast(tf.equal(counts, 0.0), tf.float64)
-        parts = []
-        channels = np.array([spec.channels or 0 for spec in specs])
+        channels = np.array([_channels(spec) for spec in specs])
         positions = np.array([spec.positions or 0 for spec in specs])
-        for first, number in ((starts + 2, channels), (starts + 2 + channels, positions)):
-            owner = np.full(sum(rows), len(specs), np.int32)  # the last segment takes the rows of no concern
-            for i in range(len(specs)):
-                owner[first[i] : first[i] + number[i]] = i
-            share = np.where(number > 0, 1.0 / np.maximum(number, 1), np.nan)
-            parts.append(tf.math.unsorted_segment_sum(dead, owner, len(specs) + 1)[:-1] * share)
-        return tf.stack([size, nonzero, *parts], axis=-1)
+        counts = state[:, 0]
+        first = np.full(sum(rows), len(specs), np.int32)  # the last segment takes the rows of no concern
+        second = first.copy()
+        for i, start in enumerate(starts):
+            first[start + 1 : start + 1 + channels[i]] = i
+            second[start + 1 + channels[i] : start + rows[i]] = i
+        dead = tf.cast(tf.equal(counts, 0.0), tf.float64)
+        known = np.array([spec.channels is not None for spec in specs])
+        return tf.stack(
+            [
+                tf.gather(counts, starts),
+                tf.math.unsorted_segment_sum(counts, first, len(specs) + 1)[:-1],
+                tf.math.unsorted_segment_sum(dead, first, len(specs) + 1)[:-1] * _share(channels * known),
+                tf.math.unsorted_segment_sum(dead, second, len(specs) + 1)[:-1] * _share(positions),
+            ],
+            axis=-1,
+        )
 
     def step_result(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
         size, nonzero, dead, spatial = np.moveaxis(vectors, -1, 0)
@@ -98,10 +90,38 @@ class Activity(Statistic):
         counts = state[:, 0]
         if counts[0] == 0:
             return dict.fromkeys(self.series, math.nan)
-        channels = counts[2 : 2 + (spec.channels or 0)]
-        positions = counts[2 + (spec.channels or 0) :]
+        channels = counts[1 : 1 + _channels(spec)]
+        positions = counts[1 + _channels(spec) :]
         return {
-            "activation_rate": counts[1] / counts[0],
-            "dead_rate": np.mean(channels == 0) if len(channels) else math.nan,
+            "activation_rate": channels.sum() / counts[0],
+            "dead_rate": np.mean(channels == 0) if spec.channels is not None else math.nan,
             "spatial_dead_rate": np.mean(positions == 0) if len(positions) else math.nan,
         }
+
+
+def _channels(spec: TensorSpec) -> int:
+    """Rows for channels: one for them all where their number varies."""
+    return 1 if spec.channels is None else spec.channels
+
+
+def _share(numbers: np.ndarray) -> np.ndarray:
+    return np.where(numbers > 0, 1.0 / np.maximum(numbers, 1), np.nan)
+
+
+def _nonzero(values: Any, spec: TensorSpec) -> list[Any]:
+    """Non-zero elements of each channel, and of each position: float64 vectors."""
+    rank = len(spec.shape)
+    nonzero = tf.cast(tf.not_equal(values, tf.zeros([], values.dtype)), tf.float32)
+    if spec.channel_axis is None or spec.channels is None:
+        return [tf.reshape(tf.cast(tf.reduce_sum(nonzero), tf.float64), [1])]
+    if rank == 1:
+        return [tf.cast(nonzero, tf.float64)]
+    # A float32 sum over one axis is exact up to 2^24 elements; the rest, a small tensor, is summed in float64.
+    counts = tf.cast(tf.reduce_sum(nonzero, axis=0), tf.float64)
+    axis = spec.channel_axis - 1
+    if rank == 2:
+        return [counts]
+    channels = tf.reduce_sum(counts, axis=[i for i in range(rank - 1) if i != axis])
+    if not spec.positions:
+        return [channels]
+    return [channels, tf.reshape(tf.reduce_sum(counts, axis=axis), [-1])]

@@ -1,6 +1,7 @@
 """What every statistic is: a partial state, a merge, a read-out."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ class Piece(NamedTuple):
         spec: its static side.
         zeros: int64 scalar, how many elements more there are that are all zero (the untouched rows of a sparse
             gradient); `None` where there are none.
-        states: name of a statistic → its state, where it was taken already: inside a loop, whose tensors do not get out.
+        states: name of a statistic → its state, where it was taken already: in a loop, whose tensors do not get out.
     """
 
     values: Any
@@ -55,12 +56,15 @@ class Statistic:
         series: the names of the numbers it yields.
         initial: the state of nothing, a number a field: merging it changes nothing.
         dtype: of the state.
+        version: raise it when a new release changes what the state or the series mean: a saved state of another version
+            is not merged with new ones.
     """
 
     name: ClassVar[str]
     series: ClassVar[tuple[str, ...]]
     initial: ClassVar[tuple[float, ...]]
     dtype: ClassVar[str] = "float64"
+    version: ClassVar[int] = 1
 
     @property
     def fields(self) -> int:
@@ -127,14 +131,60 @@ class Statistic:
         return np.tile(np.asarray(self.initial, self.dtype), (rows, 1))
 
     def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor, as a saved model keeps them."""
         return {}
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "Statistic":
+        return cls(**config)
 
-def widened(values: Any) -> Any:
-    """In float32 or wider: sums in float16 overflow, in bfloat16 they stall."""
-    return values if values.dtype in (tf.float32, tf.float64) else tf.cast(values, tf.float32)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.get_config().items())})"
 
 
-def stacked(scalars: Sequence[Any]) -> Any:
-    """Scalars of mixed dtypes as one float64 vector."""
-    return tf.stack([tf.cast(scalar, tf.float64) for scalar in scalars])
+def flat(values: Any) -> Any:
+    """As one vector, in float32 or wider: sums in float16 overflow, in bfloat16 they stall."""
+    vector = tf.raw_ops.Reshape(tensor=values, shape=[-1])
+    return vector if vector.dtype in (tf.float32, tf.float64) else tf.cast(vector, tf.float32)
+
+
+def sizes(vectors: Sequence[Any]) -> Any:
+    """The numbers of elements of some vectors, float64."""
+    if all(vector.shape[0] is not None for vector in vectors):
+        return tf.constant([float(vector.shape[0]) for vector in vectors], tf.float64)
+    return tf.cast(tf.stack([tf.size(vector, tf.int64) for vector in vectors]), tf.float64)
+
+
+def zeros_of(pieces: Sequence[Piece]) -> Any:
+    """The numbers of further elements that are zero, float64; `None` where there are none at all."""
+    if all(piece.zeros is None for piece in pieces):
+        return None
+    counts = [0 if piece.zeros is None else piece.zeros for piece in pieces]
+    return tf.cast(tf.stack([tf.cast(count, tf.int64) for count in counts]), tf.float64)
+
+
+def once(*signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: a function of tensors that is traced once and then called, tensor by tensor, as one operation.
+
+    A step that observes a hundred tensors would otherwise spend seconds on tracing the same dozen operations again. The
+    call is inlined when the graph is optimized or compiled.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.cache
+        def concrete() -> Any:
+            with tf.init_scope():
+                return tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            return concrete()(*args)
+
+        call.concrete = concrete  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+VECTOR = tf.TensorSpec([None], tf.float32)
+WIDE_VECTOR = tf.TensorSpec([None], tf.float64)

@@ -7,7 +7,17 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import Context, Piece, Statistic, stacked, widened
+from keras_introspect.statistics.base import (
+    VECTOR,
+    WIDE_VECTOR,
+    Context,
+    Piece,
+    Statistic,
+    flat,
+    once,
+    sizes,
+    zeros_of,
+)
 from keras_introspect.statistics.spec import TensorSpec
 
 # Where the deviation is less than a fifth of the mean, a float32 sum of squares has lost digits of it.
@@ -42,13 +52,10 @@ class Moments(Statistic):
     initial: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf, 0.0)
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
-        values = [widened(piece.values) for piece in pieces]
-        size = stacked([tf.size(x, tf.int64) for x in values])
-        total = stacked([tf.reduce_sum(x) for x in values])
-        squares = 2.0 * stacked([tf.nn.l2_loss(x) for x in values])
-        total_abs = stacked([tf.reduce_sum(tf.abs(x)) for x in values])
-        low = stacked([tf.reduce_min(x) for x in values])
-        high = stacked([tf.reduce_max(x) for x in values])
+        vectors = [flat(piece.values) for piece in pieces]
+        sums = tf.stack([_wide_sums(x) if x.dtype == tf.float64 else _sums(x) for x in vectors])
+        total, squares, total_abs, low, high = tf.unstack(sums, axis=1)
+        size = sizes(vectors)
 
         constant = low == high
         mean = tf.where(constant, low, tf.math.divide_no_nan(total, size))
@@ -62,18 +69,14 @@ class Moments(Statistic):
         exact = nothing | (finite & (constant | in_range))
 
         def carefully() -> Any:
-            rows = [
-                tf.cond(exact[i], lambda i=i: state[i], lambda x=x: _careful_state(x)) for i, x in enumerate(values)
-            ]
-            return tf.stack(rows)
+            rows = tf.unstack(state, num=len(vectors))
+            flags = tf.unstack(exact, num=len(vectors))
+            return tf.stack([_corrected(*row) for row in zip(flags, vectors, rows, strict=True)])
 
         state = tf.cond(tf.reduce_all(exact), lambda: state, carefully)
-        return self._with_zeros(state, pieces)
-
-    def _with_zeros(self, state: Any, pieces: Sequence[Piece]) -> Any:
-        if all(piece.zeros is None for piece in pieces):
+        zeros = zeros_of(pieces)
+        if zeros is None:
             return state
-        zeros = stacked([0 if piece.zeros is None else piece.zeros for piece in pieces])
         some, none = tf.zeros_like(zeros), tf.fill(tf.shape(zeros), tf.constant(math.inf, tf.float64))
         low, high = tf.where(zeros > 0, some, none), tf.where(zeros > 0, some, -none)
         return self.merge(state, tf.stack([zeros, some, some, some, low, high, some], axis=-1), tf)
@@ -127,9 +130,19 @@ class Moments(Statistic):
         return tf.stack([count, mean, m2, total_abs, none, -none, nonfinite])[None]
 
 
+def _five_sums(x: Any) -> Any:
+    """Σx, Σx², Σ|x|, minimum and maximum: float64, each from one pass in the precision of `x`."""
+    numbers = [tf.reduce_sum(x), 2.0 * tf.nn.l2_loss(x), tf.reduce_sum(tf.abs(x)), tf.reduce_min(x), tf.reduce_max(x)]
+    return tf.cast(tf.stack(numbers), tf.float64)
+
+
+_sums = once(VECTOR)(_five_sums)
+_wide_sums = once(WIDE_VECTOR)(_five_sums)
+
+
 def _careful_state(x: Any) -> Any:
     """The state of one tensor in two float64 passes over its finite elements: slow, and right for any values."""
-    x = tf.cast(tf.reshape(x, [-1]), tf.float64)
+    x = tf.cast(x, tf.float64)
     finite = tf.math.is_finite(x)
     inside = tf.where(finite, x, tf.zeros_like(x))
     count = tf.reduce_sum(tf.cast(finite, tf.float64))
@@ -146,3 +159,24 @@ def _careful_state(x: Any) -> Any:
             tf.cast(tf.size(x), tf.float64) - count,
         ]
     )
+
+
+_ROW = tf.TensorSpec([7], tf.float64)
+_keep, _keep_wide = (once(spec, _ROW)(lambda x, row: tf.identity(row)) for spec in (VECTOR, WIDE_VECTOR))
+_redo, _redo_wide = (once(spec, _ROW)(lambda x, row: _careful_state(x)) for spec in (VECTOR, WIDE_VECTOR))
+
+
+def _corrected(exact: Any, x: Any, row: Any) -> Any:
+    """The row where it is exact, or the careful state: a branch that is not traced for each tensor anew."""
+    wide = x.dtype == tf.float64
+    keep, redo = (_keep_wide, _redo_wide) if wide else (_keep, _redo)
+    if tf.executing_eagerly():
+        return keep(x, row) if exact else redo(x, row)
+    (result,) = tf.raw_ops.StatelessIf(
+        cond=exact,
+        input=[x, row],
+        Tout=[tf.float64],
+        then_branch=keep.concrete(),  # type: ignore[attr-defined]
+        else_branch=redo.concrete(),  # type: ignore[attr-defined]
+    )
+    return tf.ensure_shape(result, [7])

@@ -7,7 +7,16 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import Context, Piece, Statistic, stacked
+from keras_introspect.statistics.base import (
+    VECTOR,
+    WIDE_VECTOR,
+    Context,
+    Piece,
+    Statistic,
+    flat,
+    once,
+    zeros_of,
+)
 from keras_introspect.statistics.sketch import BINS, quantiles
 from keras_introspect.statistics.spec import TensorSpec
 
@@ -23,8 +32,8 @@ class Quantiles(Statistic):
     non-zero elements. Over the finite elements of the observed steps.
 
     Each step, up to `sample` elements of a tensor are drawn uniformly, without touching any random state of Keras or
-    TensorFlow, and counted, weighted by what they stand for, in bins whose width is a sixteenth of an octave between
-    2^-32 and 2^8, an eighth from 2^-64 to 2^32, and half an octave beyond. So a quantile is off by no more than a bin in
+    TensorFlow, and counted, weighted by what they stand for, in bins a sixteenth of an octave wide between 2^-32 and
+    2^8, an eighth from 2^-64 to 2^32, and half an octave beyond. So a quantile is off by no more than a bin in
     value, 1/16 of it in the inner range, and by about 50 / √(elements drawn in the epoch) percent in rank. Levels 0 and
     100 are exact: they are the minimum and maximum of all elements. A tensor of no more elements than `sample` is
     counted whole.
@@ -55,8 +64,15 @@ class Quantiles(Statistic):
 
     def __init__(self, levels: Sequence[float] = DEFAULT_LEVELS, sample: int | None = 4096) -> None:
         chosen = np.asarray(levels, np.float64)
-        if chosen.ndim != 1 or not len(chosen) or np.any(np.diff(chosen) <= 0) or not 0 <= chosen[0] <= chosen[-1] <= 100:
-            raise ValueError(f"levels={levels!r}; expected ascending percentages from 0 to 100, such as (0, 25, 50, 75, 100).")
+        if (
+            chosen.ndim != 1
+            or not len(chosen)
+            or np.any(np.diff(chosen) <= 0)
+            or not 0 <= chosen[0] <= chosen[-1] <= 100
+        ):
+            raise ValueError(
+                f"levels={levels!r}; expected ascending percentages from 0 to 100, such as (0, 25, 50, 75, 100)."
+            )
         if sample is not None and (not isinstance(sample, int) or sample < 1):
             raise ValueError(f"sample={sample!r}; expected a positive number of elements, or None for all of them.")
         self.levels = chosen
@@ -70,66 +86,20 @@ class Quantiles(Statistic):
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         uniform = None if self.sample is None else _uniform(self.sample, context.step)
-        drawn, weights, owners = [], [], []
-        for i, piece in enumerate(pieces):
-            values, size = self._draw(piece.values, uniform)
-            number = tf.size(values)
-            drawn.append(tf.cast(values, tf.float32))
-            weights.append(tf.fill([number], tf.cast(size / tf.cast(number, tf.float64), tf.float32)))
-            owners.append(tf.fill([number], i * BINS.size))
-        bits = tf.bitcast(tf.concat(drawn, axis=0), tf.uint32)
-        keys = tf.cast(tf.bitwise.right_shift(bits, tf.constant(19, tf.uint32)), tf.int32)
-        bins = tf.gather(tf.constant(BINS.of_key), keys) + tf.concat(owners, axis=0)
-        counts = _count(bins, tf.concat(weights, axis=0), len(pieces) * BINS.size, context.xla)
-        counts = tf.reshape(counts, [len(pieces), BINS.size])
-        if any(piece.zeros is not None for piece in pieces):
-            zeros = stacked([0 if piece.zeros is None else piece.zeros for piece in pieces])
-            counts += tf.cast(zeros, tf.float32)[:, None] * tf.one_hot(BINS.zero, BINS.size)[None]
-        return tf.concat([counts, self._extremes(pieces)], axis=1)
-
-    def _draw(self, values: Any, uniform: Any) -> tuple[Any, Any]:
-        """A uniform sample of a tensor, and the number of elements it stands for."""
-        flat = tf.reshape(values, [-1])
-        known = flat.shape[0]
-        size = tf.cast(tf.size(flat, tf.int64), tf.float64)
-        if self.sample is None or (known is not None and known <= self.sample):
-            return flat, size
-        if known is not None:
-            return tf.gather(flat, tf.cast(uniform * known, tf.int64)), size
-        number = tf.minimum(tf.size(flat), self.sample)
-        index = tf.where(
-            tf.size(flat) > self.sample, tf.cast(uniform[:number] * size, tf.int64), tf.range(tf.cast(number, tf.int64))
+        vectors = [tf.cast(flat(piece.values), tf.float32) for piece in pieces]
+        drawn = [_all_of(x) if uniform is None or _fits(x, self.sample) else _sample_of(x, uniform) for x in vectors]
+        bins = [part[0] + i * BINS.size for i, part in enumerate(drawn)]
+        counts = _count(
+            tf.concat(bins, axis=0),
+            tf.concat([part[1] for part in drawn], axis=0),
+            len(pieces) * BINS.size,
+            context.xla,
         )
-        return tf.gather(flat, index), size
-
-    @staticmethod
-    def _extremes(pieces: Sequence[Piece]) -> Any:
-        """Minimum and maximum of all finite elements, float32, shape (P, 2)."""
-        low = tf.stack([tf.cast(tf.reduce_min(piece.values), tf.float32) for piece in pieces])
-        high = tf.stack([tf.cast(tf.reduce_max(piece.values), tf.float32) for piece in pieces])
-        zeros = [piece.zeros for piece in pieces]
-        if any(number is not None for number in zeros):
-            some = tf.stack([tf.cast(0 if number is None else number, tf.int64) > 0 for number in zeros])
-            low = tf.where(some, tf.minimum(low, 0.0), low)
-            high = tf.where(some, tf.maximum(high, 0.0), high)
-        extremes = tf.stack([low, high], axis=1)
-
-        def finite() -> Any:
-            rows = []
-            for piece in pieces:
-                x = tf.cast(piece.values, tf.float32)
-                is_finite = tf.math.is_finite(x)
-                rows.append(
-                    tf.stack(
-                        [
-                            tf.reduce_min(tf.where(is_finite, x, tf.fill(tf.shape(x), math.inf))),
-                            tf.reduce_max(tf.where(is_finite, x, tf.fill(tf.shape(x), -math.inf))),
-                        ]
-                    )
-                )
-            return tf.stack(rows)
-
-        return tf.cond(tf.reduce_all(tf.math.is_finite(extremes)), lambda: extremes, finite)
+        counts = tf.reshape(counts, [len(pieces), BINS.size])
+        zeros = zeros_of(pieces)
+        if zeros is not None:
+            counts += tf.cast(zeros, tf.float32)[:, None] * tf.one_hot(BINS.zero, BINS.size)[None]
+        return tf.concat([counts, _extremes(vectors, zeros)], axis=1)
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         column = np.arange(self.fields)
@@ -150,9 +120,7 @@ class Quantiles(Statistic):
         largest = tf.maximum(tf.abs(low), tf.abs(high))
         smallest = tf.where((low <= 0) & (high >= 0), tf.zeros_like(low), tf.minimum(tf.abs(low), tf.abs(high)))
         values = self._quantiles(counts, BINS.lower, BINS.upper, low, high, low)
-        magnitudes = self._quantiles(
-            magnitude, BINS.lower[zero:], BINS.upper[zero:], smallest, largest, None
-        )
+        magnitudes = self._quantiles(magnitude, BINS.lower[zero:], BINS.upper[zero:], smallest, largest, None)
         negative = tf.reduce_sum(counts[:, :zero], axis=1)
         positive = tf.reduce_sum(counts[:, zero + 1 :], axis=1)
         nonzero = magnitude[:, 1:]
@@ -228,6 +196,57 @@ def _log_magnitude(counts: np.ndarray) -> dict[str, float]:
     mean = float(np.sum(counts * _CENTRES) / total)
     deviation = math.sqrt(float(np.sum(counts * (_CENTRES - mean) ** 2) / total))
     return {"log_magnitude_mean": mean, "log_magnitude_std": deviation}
+
+
+def _fits(vector: Any, sample: int | None) -> bool:
+    """Whether a vector is known to be no longer than a sample."""
+    return sample is None or (vector.shape[0] is not None and vector.shape[0] <= sample)
+
+
+def _bins_of(x: Any) -> Any:
+    keys = tf.bitwise.right_shift(tf.bitcast(x, tf.uint32), tf.constant(19, tf.uint32))
+    return tf.gather(tf.constant(BINS.of_key), tf.cast(keys, tf.int32))
+
+
+@once(VECTOR)
+def _all_of(x: Any) -> Any:
+    """The bins of all elements, and their weights."""
+    return _bins_of(x), tf.ones_like(x)
+
+
+@once(VECTOR, WIDE_VECTOR)
+def _sample_of(x: Any, uniform: Any) -> Any:
+    """The bins of a uniform sample of a vector, or of all of a short one, and the weights: what each stands for."""
+    size = tf.size(x)
+    number = tf.minimum(size, tf.size(uniform))
+    scaled = tf.cast(uniform[:number] * tf.cast(size, tf.float64), tf.int32)
+    drawn = tf.gather(x, tf.where(size > tf.size(uniform), scaled, tf.range(number)))
+    weight = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(number, tf.float64))
+    return _bins_of(drawn), tf.fill([number], tf.cast(weight, tf.float32))
+
+
+@once(VECTOR)
+def _ends(x: Any) -> Any:
+    return tf.stack([tf.reduce_min(x), tf.reduce_max(x)])
+
+
+@once(VECTOR)
+def _finite_ends(x: Any) -> Any:
+    finite = tf.math.is_finite(x)
+    low, high = tf.fill(tf.shape(x), math.inf), tf.fill(tf.shape(x), -math.inf)
+    return tf.stack([tf.reduce_min(tf.where(finite, x, low)), tf.reduce_max(tf.where(finite, x, high))])
+
+
+def _extremes(vectors: Sequence[Any], zeros: Any) -> Any:
+    """Minimum and maximum of all finite elements: float32, shape (P, 2)."""
+    ends = tf.stack([_ends(x) for x in vectors])
+    finite = tf.reduce_all(tf.math.is_finite(ends))
+    ends = tf.cond(finite, lambda: ends, lambda: tf.stack([_finite_ends(x) for x in vectors]))
+    if zeros is None:
+        return ends
+    low, high = ends[:, 0], ends[:, 1]
+    some = zeros > 0
+    return tf.stack([tf.where(some, tf.minimum(low, 0.0), low), tf.where(some, tf.maximum(high, 0.0), high)], axis=1)
 
 
 def _uniform(number: int, step: Any) -> Any:

@@ -90,7 +90,9 @@ def with_recorder(callbacks: Any, observer: Observer, verbose: Any) -> Any:
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         inner = callbacks.callbacks
-        inner[:] = _around([c for c in inner if not isinstance(c, (Recorder, HideFromProgressBar, ShowAgain))], observer)
+        inner[:] = _around(
+            [c for c in inner if not isinstance(c, (Recorder, HideFromProgressBar, ShowAgain))], observer
+        )
         callbacks.set_model(callbacks.model)
         return callbacks
     if callbacks is None:
