@@ -184,7 +184,7 @@ class IntrospectiveModel(keras.Model):
         ):
             return
         if self.distribute_strategy.num_replicas_in_sync == 1 and self.trainable_variables:
-            with keras.name_scope(optimizer.name, caller=optimizer):
+            with self.distribute_strategy.scope(), keras.name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(self.trainable_variables)
 
     def get_compile_config(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _REGROUPED = {
     "Neg": lambda inputs: tf.raw_ops.Neg(x=inputs[0]),
     "RealDiv": lambda inputs: tf.raw_ops.RealDiv(x=inputs[0], y=inputs[1]),
 }
-# The bias after one of these is fused into it, unless it has another use: a twin would be one.
+# The bias after one of these is fused into it.
 _FUSED_WITH_BIAS = {"MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "BatchMatMul", "BatchMatMulV2", "Einsum"}
 # These read a shape, and are folded away before.
 _SHAPE_ONLY = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}
@@ -39,12 +39,16 @@ def twin(tensor: Any) -> Any:
 
 def _twin(tensor: Any, depth: int) -> Any:
     op = _origin(tensor)
-    if depth == 0 or op.type not in _REGROUPED or len(_kinds_of_users(op.outputs[0])) > 1:
+    if depth == 0 or op.type not in _REGROUPED:
         return tensor
-    if any(_origin(source).type in _FUSED_WITH_BIAS for source in op.inputs):
+    users = _kinds_of_users(op.outputs[0])
+    if len(users) > 1:
         return tensor
-    inputs = [_twin(source, depth - 1) for source in op.inputs]
-    return _REGROUPED[op.type](inputs)
+    # The bias after a product is fused into it, unless it has another use, which a twin would be: fused, it is not
+    # regrouped. But where the chain goes on, it is regrouped first.
+    if not users & _REGROUPED.keys() and any(_origin(source).type in _FUSED_WITH_BIAS for source in op.inputs):
+        return tensor
+    return _REGROUPED[op.type]([_twin(source, depth - 1) for source in op.inputs])
 
 
 def _origin(tensor: Any) -> Any:

@@ -1,0 +1,1 @@
+"""What introspection costs: `python -m benchmarks.run`."""
