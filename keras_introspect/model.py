@@ -147,9 +147,14 @@ class IntrospectiveModel(keras.Model):
                 f"compile(optimizer=None, collectors={collectors!r}): collectors observe training steps, and a model "
                 "without an optimizer has none. Give an optimizer, as in compile('adam', ...), or leave collectors out."
             )
-        observer = Observer(resolved, self._introspection)
         if self.built:
-            observer.check_selections(self)
+            try:
+                for collector in resolved:
+                    collector.check_selection(self)
+            except BaseException:
+                self.compiled = False  # or a fit would train on, unobserved
+                raise
+        observer = Observer(resolved, self._introspection, self.steps_per_execution)
         self.__dict__["_introspection_observer"] = observer
         # Whatever runs or traces the step asks for self.train_step: Keras's functions and a user's own alike.
         self.__dict__["train_step"] = self._observed_train_step

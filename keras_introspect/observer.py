@@ -32,9 +32,12 @@ class Observer:
     Args:
         collectors: what to observe.
         state: where recording and accumulators live; it outlasts the observer.
+        steps_per_execution: how many steps run between two visits of the host.
     """
 
-    def __init__(self, collectors: Sequence[Collector], state: IntrospectionState) -> None:
+    def __init__(
+        self, collectors: Sequence[Collector], state: IntrospectionState, steps_per_execution: int = 1
+    ) -> None:
         self.collectors = tuple(collectors)
         self.state = state
         self._wanted = Wanted(*(any(flags) for flags in zip(*(c.wanted for c in collectors), strict=True)))
@@ -45,7 +48,8 @@ class Observer:
         self.accumulators = {
             _key(c, s): Accumulator(s, c.replicated) for c in collectors for s in c.statistics if not c.at_epoch_end
         }
-        self._buffers = {c.name: StepBuffer(BUFFER_STEPS) for c in collectors if c.per_step}
+        capacity = max(BUFFER_STEPS, 2 * steps_per_execution)
+        self._buffers = {c.name: StepBuffer(capacity) for c in collectors if c.per_step}
         self._scratches: dict[tuple[str, TensorSpec], LoopScratch] = {}
         self._probe: Any = None
         self._xla = False
@@ -151,7 +155,7 @@ class Observer:
     def check_selections(self, model: Any) -> None:
         """Raises if `layers=` of a collector names something that the built model does not have."""
         for collector in self.collectors:
-            collector.selection.check(collector.candidates(model), type(collector).__name__)
+            collector.check_selection(model)
         self._checked = True
 
     # --- the epoch ---

@@ -4,6 +4,7 @@ The states of all tensors of one collector and statistic lie below each other in
 """
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -207,9 +208,17 @@ class StepBuffer:
         if self._count is None:
             return np.zeros(0, np.int64), {}
         count = int(_components(self._count)[0].numpy())
+        if count > self.capacity:
+            warnings.warn(
+                f"{count} steps passed between two visits of the host, but the buffer of single steps holds "
+                f"{self.capacity}: the oldest {count - self.capacity} are lost. Use a smaller steps_per_execution; in "
+                "loops over train_on_batch, single steps are kept for the last ones only.",
+                stacklevel=2,
+            )
         kept = min(count, self.capacity)
-        steps = _components(self._steps)[0].numpy()[:kept]
-        lanes = {lane: (specs, _components(v)[0].numpy()[:kept]) for lane, (specs, v) in self._lanes.items()}
+        order = (np.arange(kept) + (count if count > self.capacity else 0)) % self.capacity
+        steps = _components(self._steps)[0].numpy()[order]
+        lanes = {lane: (specs, _components(v)[0].numpy()[order]) for lane, (specs, v) in self._lanes.items()}
         self.clear()
         return steps, lanes
 

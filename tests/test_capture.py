@@ -176,6 +176,7 @@ def test_a_twin_is_made_only_of_what_grappler_regroups() -> None:
         _ = shared * 2.0, tf.nn.relu(shared)
         assert twin(shared) is shared
         dense = tf.matmul(x[None], y[:, None]) + 1.0
+        _ = tf.nn.relu(dense)
         assert twin(dense) is dense
         assert twin(tf.nn.relu(x)) is not None
 
@@ -217,25 +218,43 @@ def test_collectors_change_no_bit_of_training(optimizer: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the middle of a sum of three layers is read: grappler then sums in another order"
-)
-def test_the_middle_of_a_chain_of_sums_is_a_known_gap() -> None:
+def _frozen(layer: Any) -> Any:
+    layer.trainable = False
+    return layer
+
+
+@pytest.mark.parametrize("kind", ["sum of three", "tanh", "elu", "frozen tanh", "convolution and elu", "residual"])
+def test_what_grappler_fuses_and_regroups_keeps_its_bits(kind: str) -> None:
+    def build() -> tuple[Any, Any]:
+        inputs = keras.Input((6, 6, 2))
+        h = layers.Conv2D(4, 3, padding="same", name="first")(inputs)
+        if kind == "sum of three":
+            h = layers.BatchNormalization()(h)
+            h = layers.Add()([layers.Add()([h, layers.Conv2D(4, 1)(inputs)]), h])
+            h = layers.LayerNormalization()(h)
+        elif kind == "convolution and elu":
+            h = layers.Activation("elu")(h)
+        elif kind == "residual":
+            for _ in range(2):
+                inner = layers.Conv2D(4, 3, padding="same", activation="relu")(layers.BatchNormalization()(h))
+                h = layers.Add()([h, inner])
+        h = layers.Flatten()(h)
+        if kind.endswith(("tanh", "elu")) and "convolution" not in kind:
+            dense = layers.Dense(32)
+            h = layers.Activation(kind.split()[-1])((_frozen(dense) if "frozen" in kind else dense)(h))
+        return inputs, layers.Dense(3)(h)
+
     def trained(collectors: Any) -> list[np.ndarray]:
         keras.utils.set_random_seed(3)
-        inputs = keras.Input((6, 6, 2))
-        h = layers.BatchNormalization()(layers.Conv2D(4, 3, padding="same")(inputs))
-        h = layers.Add()([layers.Add()([h, layers.Conv2D(4, 1)(inputs)]), h])
-        model = ki.IntrospectiveModel(inputs, layers.Dense(3)(layers.Flatten()(layers.LayerNormalization()(h))))
+        model = ki.IntrospectiveModel(*build())
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(0.1), loss, collectors=collectors)
+        model.compile(keras.optimizers.Adam(0.01), loss, collectors=collectors)
         rng = np.random.default_rng(0)
         x, y = rng.normal(size=(50, 6, 6, 2)).astype("float32"), rng.integers(0, 3, 50)
-        model.fit(x, y, batch_size=16, epochs=3, verbose=0, shuffle=False)
+        model.fit(x, y, batch_size=16, epochs=2, verbose=0, shuffle=False)
         return model.get_weights()
 
-    for one, other in zip(trained(None), trained([ki.LayerOutputs()]), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)  # the gap is one of rounding
+    for one, other in zip(trained(None), trained("all"), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -300,12 +319,12 @@ def test_an_exception_in_the_step_passes_and_leaves_no_tap(run_eagerly: bool) ->
         broken = True
 
         def call(self, x: Any) -> Any:
-            if self.broken:
+            if self.broken and tf.is_tensor(x):
                 raise RuntimeError("the user's own")
             return x
 
     fails = Fails()
-    model = ki.IntrospectiveSequential([layers.Dense(3), fails, layers.Dense(1)])
+    model = ki.IntrospectiveSequential([keras.Input((2,)), layers.Dense(3), fails, layers.Dense(1)])
     model.compile("sgd", "mse", collectors="all", run_eagerly=run_eagerly)
     x = np.ones((8, 2), "float32")
     with pytest.raises(RuntimeError, match="the user's own"):

@@ -1,4 +1,4 @@
-"""Several replicas: two logical CPU devices in a process of their own, since devices are fixed when TensorFlow starts."""
+"""Several replicas: two logical CPU devices, in a process of their own: devices are fixed when TensorFlow starts."""
 
 import os
 import subprocess

@@ -21,6 +21,7 @@ __all__ = [
     "Functional",
     "KerasSaveable",
     "attribute_scope",
+    "copy_of",
     "copy_tensor_annotations",
     "current_graph",
     "flatten_layers",
@@ -87,6 +88,14 @@ def attribute_scope() -> Any:
     if tf.executing_eagerly():
         return contextlib.nullcontext()
     return current_graph()._attr_scope({_ATTRIBUTE: attr_value_pb2.AttrValue(b=True)})
+
+
+def copy_of(op: Any, inputs: list[Any]) -> Any:
+    """The output of the same operation on other inputs, made in the `attribute_scope` in force."""
+    attributes = {key: value for key, value in op.node_def.attr.items() if not key.startswith("_")}
+    dtypes = [output.dtype for output in op.outputs]
+    copied = op.graph._create_op_internal(op.type, inputs, dtypes, attrs=attributes, op_def=op.op_def)
+    return copied.outputs[0]
 
 
 def is_ours(op: Any) -> bool:

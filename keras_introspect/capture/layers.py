@@ -118,7 +118,8 @@ def _observe(capture: Capture, layer: Any, outputs: Any) -> Any:
     for i, tensor in enumerate(flat):
         key = name if i == 0 else f"{name}:{i}"
         values = _values_of(tensor)
-        if tf.is_tensor(values) and values.dtype.is_floating:
+        # A variable is left alone: who gets one may want to assign to it.
+        if isinstance(values, tf.Tensor) and values.dtype.is_floating:
             floats += 1
             observe = _observe_in_loop if in_loop else _observe_tensor
             tensor = observe(capture, layer, key, tensor, values)

@@ -10,20 +10,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_introspect.capture.internals import is_ours
+from keras_introspect.capture.internals import copy_of, is_ours
 
 # What the arithmetic optimizer regroups (AddOpsRewrite, HoistCommonFactorOutOfAggregation, MinimizeBroadcasts).
-_REGROUPED = {
-    "Add": lambda inputs: tf.raw_ops.AddV2(x=inputs[0], y=inputs[1]),
-    "AddV2": lambda inputs: tf.raw_ops.AddV2(x=inputs[0], y=inputs[1]),
-    "AddN": lambda inputs: tf.raw_ops.AddN(inputs=list(inputs)),
-    "Mul": lambda inputs: tf.raw_ops.Mul(x=inputs[0], y=inputs[1]),
-    "Sub": lambda inputs: tf.raw_ops.Sub(x=inputs[0], y=inputs[1]),
-    "Neg": lambda inputs: tf.raw_ops.Neg(x=inputs[0]),
-    "RealDiv": lambda inputs: tf.raw_ops.RealDiv(x=inputs[0], y=inputs[1]),
-}
-# The bias after one of these is fused into it.
-_FUSED_WITH_BIAS = {"MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "BatchMatMul", "BatchMatMulV2", "Einsum"}
+_REGROUPED = {"Add", "AddV2", "AddN", "Mul", "Sub", "Neg", "RealDiv"}
+# The remapper fuses a bias, and an activation behind it, into one of these, unless the sum in between has another use.
+_PRODUCTS = {"MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "BatchMatMul", "BatchMatMulV2", "Einsum"}
+# Fused, these round otherwise than alone; ReLU and its kin do not.
+_FUSED_ACTIVATIONS = {"Tanh", "Sigmoid", "Elu", "Erf", "Selu", "Softplus"}
 # These read a shape, and are folded away before.
 _SHAPE_ONLY = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}
 _TRANSPARENT = {"Identity", "IdentityN", "StopGradient", "PreventGradient"}
@@ -39,16 +33,18 @@ def twin(tensor: Any) -> Any:
 
 def _twin(tensor: Any, depth: int) -> Any:
     op = _origin(tensor)
-    if depth == 0 or op.type not in _REGROUPED:
+    if depth == 0 or len(op.outputs) != 1:
         return tensor
     users = _kinds_of_users(op.outputs[0])
-    if len(users) > 1:
-        return tensor
-    # The bias after a product is fused into it, unless it has another use, which a twin would be: fused, it is not
-    # regrouped. But where the chain goes on, it is regrouped first.
-    if not users & _REGROUPED.keys() and any(_origin(source).type in _FUSED_WITH_BIAS for source in op.inputs):
-        return tensor
-    return _REGROUPED[op.type]([_twin(source, depth - 1) for source in op.inputs])
+    if op.type == "BiasAdd" or (op.type in _REGROUPED and any(_origin(i).type in _PRODUCTS for i in op.inputs)):
+        # The product is computed again too: rare, since most activations belong to the layer, or are ReLU.
+        optimized = bool(users) and users <= _REGROUPED | _FUSED_ACTIVATIONS
+    elif depth < _DEPTH and op.type == "Const":
+        optimized = True  # constants are pushed along a chain if nobody else uses them
+    else:
+        inner = depth < _DEPTH and op.type in _PRODUCTS | _FUSED_ACTIVATIONS
+        optimized = len(users) <= 1 and (op.type in _REGROUPED or inner)
+    return copy_of(op, [_twin(source, depth - 1) for source in op.inputs]) if optimized else tensor
 
 
 def _origin(tensor: Any) -> Any:

@@ -73,6 +73,10 @@ class Collector:
         """What `layers=` may choose from: (layer, further names)."""
         raise NotImplementedError
 
+    def check_selection(self, model: Any) -> None:
+        """Raises if `layers=` names something that the built model does not have."""
+        self.selection.check(self.candidates(model), type(self).__name__)
+
     # --- logs ---
 
     def log_keys(self) -> list[str]:

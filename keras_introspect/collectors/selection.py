@@ -23,9 +23,14 @@ class Selection:
 
     def __init__(self, layers: LayerSelection) -> None:
         if layers is None:
-            items = []
+            items: list[Any] = []
         else:
-            items = [layers] if isinstance(layers, (str, type)) or callable(layers) else list(layers)
+            single = isinstance(layers, (str, type)) or callable(layers) or hasattr(layers, "path")
+            items = [layers] if single else list(layers)  # type: ignore[arg-type]
+        # A layer or variable of the model stands for its name.
+        items = [
+            item.path or item.name if hasattr(item, "path") and not isinstance(item, type) else item for item in items
+        ]
         for item in items:
             if not (isinstance(item, str) or callable(item)):
                 raise TypeError(
