@@ -175,7 +175,7 @@ def hostile(folder: str, name: str, mutations: str, seed: str) -> None:
     import shutil
 
     import keras_introspect as ki
-    from mutations import changed
+    from mutations import KINDS, changed, member_changed
 
     path = Path(folder, name)
     files = sorted(p for p in path.parent.iterdir() if p.is_file() and p.name != "checkpoint")
@@ -186,7 +186,6 @@ def hostile(folder: str, name: str, mutations: str, seed: str) -> None:
     work = Path(folder).with_name("work")
     rng = random.Random(int(seed))
     refused = same = 0
-    other = 0  # read without complaint as another recording: seen once in 200 changes of an .npz, cause not found yet
     for number in range(int(mutations)):
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(path.parent, work)
@@ -207,7 +206,9 @@ def hostile(folder: str, name: str, mutations: str, seed: str) -> None:
                 os._exit(code)
         status = os.waitpid(pid, 0)[1]
         code = os.waitstatus_to_exitcode(status)
-        if code == 4 and (other := other + 1) <= int(mutations) // 100:
+        # One kind rewrites a member and seals it with a checksum of its own: flipped digits of a number then are
+        # another recording, and a whole one. No reader can tell; every other change must be refused or harmless.
+        if code == 4 and KINDS[number % len(KINDS)] is member_changed:
             continue
         if code not in (0, 1):
             shutil.copytree(work, Path(folder).with_name(f"bad{number}"))
