@@ -7,9 +7,14 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+# --doctest-modules would import the helpers a second time, as `tests.tiny` beside `tiny`, and register classes twice.
+_HERE = Path(__file__).parent
+collect_ignore = [str(path) for path in _HERE.rglob("*.py") if not path.name.startswith("test_")]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
