@@ -79,6 +79,8 @@ def dying_relu() -> Iterator[Picture]:
         runs.append(model.recording)
     yield "dashboard", *(plots.dashboard(run) for run in runs)
     yield "activity", *(plots.activity_board(run["layer_outputs"], figsize=(10, 7.5)) for run in runs)
+    into_relu1 = [run["layer_outputs"].sel(name) for run, name in zip(runs, ("norm1", "conv1"), strict=True)]
+    yield "ridges", *(plots.histogram_ridges(series) for series in into_relu1)
 
 
 def vanishing_gradients() -> Iterator[Picture]:

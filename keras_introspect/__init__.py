@@ -16,10 +16,20 @@ from keras_introspect.recording import Recording, Series
 
 if TYPE_CHECKING:
     from keras_introspect import callbacks, plots
-    from keras_introspect.collectors import Collector, Gradients, LayerOutputs, OutputGradients, Updates, Weights
+    from keras_introspect.collectors import (
+        Collector,
+        Gradients,
+        LayerOutputs,
+        OutputGradients,
+        StepMetrics,
+        Updates,
+        Weights,
+    )
+    from keras_introspect.diagnosis import diagnose
+    from keras_introspect.measure import measure_activity, phase_gap
     from keras_introspect.model import IntrospectiveModel, IntrospectiveSequential, instrument
     from keras_introspect.reporting import report
-    from keras_introspect.statistics import Statistic
+    from keras_introspect.statistics import Quantiles, Statistic, Values
 
 __version__ = "0.1.0"
 
@@ -27,17 +37,23 @@ _NEEDS_KERAS = {
     "IntrospectiveModel": "model",
     "IntrospectiveSequential": "model",
     "instrument": "model",
+    "measure_activity": "measure",
+    "phase_gap": "measure",
     "Collector": "collectors",
     "Gradients": "collectors",
     "LayerOutputs": "collectors",
     "OutputGradients": "collectors",
+    "StepMetrics": "collectors",
     "Updates": "collectors",
     "Weights": "collectors",
+    "Quantiles": "statistics",
     "Statistic": "statistics",
+    "Values": "statistics",
 }
 _MODULES = ("plots", "recording")
 _MODULES_THAT_NEED_KERAS = ("callbacks",)
-_FUNCTIONS = {"report": "reporting"}  # not of a module "report", which would take the function's place
+# Not of modules of their own names, which would take the functions' places.
+_FUNCTIONS = {"diagnose": "diagnosis", "report": "reporting"}
 
 __all__ = [
     "Collector",
@@ -46,14 +62,20 @@ __all__ = [
     "IntrospectiveSequential",
     "LayerOutputs",
     "OutputGradients",
+    "Quantiles",
     "Recording",
     "Series",
     "Statistic",
+    "StepMetrics",
     "UnknownNameError",
     "Updates",
+    "Values",
     "Weights",
     "callbacks",
+    "diagnose",
     "instrument",
+    "measure_activity",
+    "phase_gap",
     "plots",
     "report",
 ]

@@ -9,6 +9,7 @@ import argparse
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,10 +18,10 @@ import numpy as np
 
 from keras_introspect import demo, requirements
 from keras_introspect.cli_files import FAILED, INTERRUPTED, MISUSED, OK, PROG, Failure, add_commands, draw, load
-from keras_introspect.notable import notable
+from keras_introspect.diagnosis import Diagnosis, diagnose
 from keras_introspect.recording import Recording
 
-_MOST_NOTABLE = 10
+_MOST_FINDINGS = 10
 _MOST_UNOBSERVED = 5
 
 
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=(
             "examples:\n"
             f"  {PROG} demo                  train a small network and draw its dashboard\n"
-            f"  {PROG} show run.npz          what stands out in a saved recording\n"
+            f"  {PROG} show run.npz          what is wrong in a saved recording\n"
             f"  {PROG} report run.npz        all of it as one HTML page\n"
             f"  {PROG} plot run.npz          its dashboard as a picture\n"
             f"  {PROG} compare a.npz b.npz   two recordings in the same axes\n"
@@ -115,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(
         "show",
         _show,
-        "print what stands out in a saved recording; needs no TensorFlow",
+        "print what is wrong in a saved recording; needs no TensorFlow",
         f"  {PROG} show run.npz\n  {PROG} show run.npz --limit 3\n",
     )
     sub.add_argument(
@@ -125,8 +126,8 @@ def _parser() -> argparse.ArgumentParser:
         "--limit",
         metavar="N",
         type=_at_least(0),
-        default=_MOST_NOTABLE,
-        help="at most so many layers (default: %(default)s)",
+        default=_MOST_FINDINGS,
+        help="at most so many findings (default: %(default)s)",
     )
 
     add_commands(command)
@@ -185,7 +186,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise Failure(f"cannot write {os.fspath(out / name)!r}: {error.strerror or error}", FAILED) from error
     print()
-    print("\n".join(_summary(recording, _MOST_NOTABLE)))
+    print("\n".join(_summary(recording, _MOST_FINDINGS)))
     print()
     width = max(len(os.fspath(out / name)) for name, _, _ in files)
     for name, about, _ in files:
@@ -221,14 +222,9 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _summary(recording: Recording, limit: int) -> list[str]:
-    """What a recording holds, and what stands out in it: lines of text."""
+    """What a recording holds, and what is wrong in it: lines of text."""
     lines = [_headline(recording), *_logs(recording), ""]
-    entries = notable(recording, limit)
-    if entries:
-        lines.append("Worth a look, worst first (epochs are counted from 0):")
-        lines += _table([("", "view", "name", "what")], [(e.severity, e.view, e.name, e.sentence) for e in entries])
-    else:
-        lines.append("Nothing stands out." if limit else "")
+    lines += _findings(diagnose(recording), limit)
     lines += ["", "Root mean square in the last epoch, from the smallest to the largest tensor:", *_sizes(recording)]
     if recording.unobserved:
         lines += ["", "Not observed:"]
@@ -236,6 +232,25 @@ def _summary(recording: Recording, limit: int) -> list[str]:
         lines += [f"  {name}: {reason}" for name, reason in shown]
         if len(recording.unobserved) > len(shown):
             lines.append(f"  and {len(recording.unobserved) - len(shown)} more: see recording.unobserved")
+    return lines
+
+
+def _findings(found: Diagnosis, limit: int) -> list[str]:
+    """The findings, worst first, with cause and remedy; then what was looked for."""
+    lines = [f"{found.headline}{' (epochs are counted from 0):' if found and limit else '.'}"]
+    for number, finding in enumerate(found[:limit], 1):
+        lines.append(f"{number}. {finding}")
+        for label, text in (("cause", finding.cause), ("try", finding.suggestion)):
+            lines += textwrap.wrap(f"{label}: {text}", 110, initial_indent="   ", subsequent_indent="     ")
+    if len(found) > limit:
+        lines.append(f"and {len(found) - limit} more: see --limit.")
+    lines += textwrap.wrap(f"Looked for: {', '.join(found.judged).replace('_', ' ') or 'nothing'}.", 110)
+    if found.not_judged:
+        lines.append("Not judged:")
+        for reason, kinds in found.not_judged_because.items():
+            lines += textwrap.wrap(
+                f"{', '.join(kinds).replace('_', ' ')}: {reason}.", 110, initial_indent="  ", subsequent_indent="    "
+            )
     return lines
 
 

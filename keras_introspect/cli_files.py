@@ -26,6 +26,7 @@ PICTURES = {
     "training_curves": "",
     "activity_board": "layer_outputs",
     "distribution_board": "gradients",
+    "histogram_ridges": "weights",
     "magnitude_distribution": "gradients",
     "norm": "gradients",
     "phase_gap": "",

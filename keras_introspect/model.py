@@ -1,5 +1,6 @@
 """The models: `IntrospectiveModel`, `IntrospectiveSequential`, `instrument`."""
 
+import contextlib
 import functools
 import inspect
 from typing import Any
@@ -7,13 +8,16 @@ from typing import Any
 import keras
 
 from keras_introspect.callbacks._boundary import with_recorder
+from keras_introspect.callbacks._workers import on_this_worker, saying_who_is_lost
 from keras_introspect.capture import optimizers_of
-from keras_introspect.capture.internals import Functional, functional_init_arguments
+from keras_introspect.capture.internals import Functional, auto_name, functional_init_arguments, is_validation_of_fit
 from keras_introspect.collectors import Collector, resolve_collectors
+from keras_introspect.cost import IntrospectionCost, cost_of
 from keras_introspect.files import ATTRIBUTE
 from keras_introspect.observer import Observer
 from keras_introspect.recording import Recording
 from keras_introspect.saving import IntrospectionState
+from keras_introspect.workers import local_batch, returning_rank_1, spans_workers
 
 _PACKAGE = "keras_introspect"
 
@@ -91,6 +95,35 @@ class IntrospectiveModel(keras.Model):
         observer = self.__dict__.get("_introspection_observer")
         return () if observer is None else observer.collectors
 
+    def introspection_cost(self, x: Any = None) -> IntrospectionCost:
+        """What the collectors take on each device: a mapping from the collector's name to bytes.
+
+        Known before training: the variables are made as the first step would make them, by tracing a step that is not
+        run. (How many metrics `StepMetrics` has is estimated until there was one.) In the recording, on the host, an
+        epoch takes 8 bytes a statistic and tensor.
+
+        Args:
+            x: one batch of inputs, for a model without symbolic inputs.
+
+        Raises:
+            ValueError: the model is not compiled with collectors, not built, or its inputs are not known.
+
+        Example:
+
+        >>> import keras
+        >>> import keras_introspect as ki
+        >>> model = IntrospectiveSequential([keras.Input((4,)), keras.layers.Dense(8)])
+        >>> model.compile("sgd", "mse", collectors=[ki.Gradients(statistics="moments")])
+        >>> dict(model.introspection_cost())
+        {'gradients': 128}
+        """
+        observer = self.__dict__.get("_introspection_observer")
+        if observer is None:
+            raise ValueError(
+                f"introspection_cost() of {self.name!r}, which has no collectors: compile(collectors=...)."
+            )
+        return cost_of(observer, self, x)
+
     @property
     def _introspection(self) -> IntrospectionState:
         """All that is saved of us. Keras's saver and loader find it here, as an attribute of the model."""
@@ -136,8 +169,8 @@ class IntrospectiveModel(keras.Model):
         """
         resolved = resolve_collectors(collectors)
         super().compile(*args, **kwargs)
-        self.__dict__.pop("train_step", None)
-        self.__dict__.pop("_introspection_observer", None)
+        for name in ("train_step", "test_step", "_introspection_observer"):
+            self.__dict__.pop(name, None)
         if not resolved:
             self._introspection.use(None)
             return
@@ -151,6 +184,7 @@ class IntrospectiveModel(keras.Model):
             try:
                 for collector in resolved:
                     collector.check_selection(self)
+                    collector.check_budget(self, epochs=1, steps=1)
             except BaseException:
                 self.compiled = False  # or a fit would train on, unobserved
                 raise
@@ -158,22 +192,53 @@ class IntrospectiveModel(keras.Model):
         self.__dict__["_introspection_observer"] = observer
         # Whatever runs or traces the step asks for self.train_step: Keras's functions and a user's own alike.
         self.__dict__["train_step"] = self._observed_train_step
+        if observer.evaluates:
+            self.__dict__["test_step"] = self._observed_test_step
 
     def _observed_train_step(self, data: Any) -> Any:
         step = functools.partial(type(self).train_step, self)
         return self.__dict__["_introspection_observer"].run_step(self, step, data)
 
+    def _observed_test_step(self, data: Any) -> Any:
+        step = functools.partial(type(self).test_step, self)
+        return self.__dict__["_introspection_observer"].run_test_step(self, step, data)
+
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         observer = self.__dict__.get("_introspection_observer")
-        if observer is None:
+        several_workers = spans_workers(self.distribute_strategy)
+        if observer is None and not several_workers:
             return super().fit(*args, **kwargs)
         self._build_optimizer_early()
         bound = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs)
         callbacks, verbose = bound.arguments.get("callbacks"), bound.arguments.get("verbose", "auto")
-        bound.arguments["callbacks"] = with_recorder(callbacks, observer, verbose)
-        return super().fit(*bound.args[1:], **bound.kwargs)
+        if several_workers:
+            callbacks = on_this_worker(callbacks, self.distribute_strategy)
+        if observer is not None:
+            callbacks = with_recorder(callbacks, observer, verbose)
+            observer.reading.begin_fit(bound.arguments.get("x"), bound.arguments.get("y"))
+        bound.arguments["callbacks"] = callbacks
+        self.__dict__["_fitting"] = True
+        try:
+            with saying_who_is_lost() if several_workers else contextlib.nullcontext():
+                return super().fit(*bound.args[1:], **bound.kwargs)
+        finally:
+            self.__dict__.pop("_fitting", None)
 
     functools.update_wrapper(fit, keras.Model.fit)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        observer = self.__dict__.get("_introspection_observer")
+        if observer is None or not observer.evaluates or is_validation_of_fit(kwargs):
+            return super().evaluate(*args, **kwargs)
+        observer.reading.forget_evaluation()
+        result = super().evaluate(*args, **kwargs)
+        if "_fitting" in self.__dict__:
+            observer.reading.forget_evaluation()  # a callback's: what the epoch's validation had is recorded already
+        else:
+            observer.reading.end_evaluation(self)
+        return result
+
+    functools.update_wrapper(evaluate, keras.Model.evaluate)
 
     def _build_optimizer_early(self) -> None:
         """Makes the optimizer's variables before the step is traced: made during it, they have it traced twice.
@@ -191,6 +256,19 @@ class IntrospectiveModel(keras.Model):
         if self.distribute_strategy.num_replicas_in_sync == 1 and self.trainable_variables:
             with self.distribute_strategy.scope(), keras.name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(self.trainable_variables)
+
+    # Several workers: plain Keras's fit fails under them, in the two methods that these replace (Keras 3.10 to 3.15).
+
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        if iterator is not None and spans_workers(self.distribute_strategy):
+            # Keras would have the workers reduce a batch whose values are on their replicas still.
+            iterator, data_batch = None, local_batch(self.distribute_strategy, iterator)
+        super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
+
+    def _make_function(self, step_function: Any) -> Any:
+        # Keras takes the mean of the logs over the workers along their first axis, which scalars do not have.
+        several = spans_workers(self.distribute_strategy)
+        return super()._make_function(returning_rank_1(step_function) if several else step_function)
 
     def get_compile_config(self) -> dict[str, Any]:
         config = super().get_compile_config()
@@ -214,7 +292,7 @@ class IntrospectiveFunctional(IntrospectiveModel, Functional):
 
     # Keras tells functional models by this signature when it saves and clones them.
     def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
-        super().__init__(inputs, outputs, name=name, **kwargs)
+        super().__init__(inputs, outputs, name=name or _keras_name(self, IntrospectiveFunctional), **kwargs)
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)
@@ -229,6 +307,14 @@ class IntrospectiveSequential(IntrospectiveModel, keras.Sequential):
     >>> [collector.name for collector in model.collectors]
     ['weights', 'gradients', 'updates', 'layer_outputs', 'output_gradients']
     """
+
+    def __init__(self, layers: Any = None, trainable: bool = True, name: str | None = None) -> None:
+        super().__init__(layers, trainable=trainable, name=name or _keras_name(self, IntrospectiveSequential))
+
+
+def _keras_name(model: Any, ours: type) -> str | None:
+    """The name that Keras gives the plain model: names of operations decide how TensorFlow rounds their sums."""
+    return auto_name(ours.__bases__[-1].__name__) if type(model) is ours else None
 
 
 def _become_functional(cls: type) -> type:

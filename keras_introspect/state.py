@@ -3,10 +3,12 @@
 The states of all tensors of one collector and statistic lie below each other in one variable, (rows, fields).
 """
 
+import functools
+import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +17,7 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from keras_introspect.capture.optimizers import several_replicas
 from keras_introspect.naming import known_names
 from keras_introspect.statistics import Statistic, TensorSpec
+from keras_introspect.workers import is_first_worker, shares_of_workers
 
 _LOCK = threading.RLock()
 
@@ -54,14 +57,14 @@ class Accumulator:
         self._restored: dict[str, np.ndarray] = {}
 
     def update(self, state: Any, specs: Sequence[TensorSpec]) -> None:
-        """Merges the states of these tensors in, on the device.
+        """Takes one step more in, on the device.
 
         Args:
-            state: of shape (sum of the rows, fields).
+            state: of the step, of shape (sum of the rows, fields).
             specs: the tensors.
         """
         variable = self.segment(specs).variable
-        variable.assign(self.statistic.merge(tf.convert_to_tensor(variable), state, tf))
+        variable.assign(self.statistic.update(tf.convert_to_tensor(variable), state, specs))
 
     def segment(self, specs: Sequence[TensorSpec]) -> _Segment:
         """The variable for these tensors, made where it does not exist."""
@@ -77,22 +80,38 @@ class Accumulator:
         self._segments.append(segment)
         return segment
 
-    def read(self) -> dict[str, tuple[TensorSpec, np.ndarray]]:
-        """The states by name, merged over replicas and segments: a transfer to the host."""
+    def read(self, across_workers: bool = True) -> dict[str, tuple[TensorSpec, np.ndarray]]:
+        """The states by name, merged over replicas and segments: a transfer to the host.
+
+        Args:
+            across_workers: merge the states of several workers too, which all must ask for them at the same point.
+        """
         states: dict[str, tuple[TensorSpec, np.ndarray]] = {}
         for segment in self._segments:
             components = [component.numpy() for component in _components(segment.variable)]
             merged = components[0]
             for other in [] if self.replicated else components[1:]:
                 merged = self.statistic.merge(merged, other, np)
+            if across_workers and not self.replicated:
+                shares = shares_of_workers(segment.variable, merged)
+                merged = functools.reduce(lambda a, b: self.statistic.merge(a, b, np), shares)
             for spec, rows in segment.slices():
-                state = merged[rows]
-                if spec.name in states and states[spec.name][1].shape == state.shape:
-                    state = self.statistic.merge(states[spec.name][1], state, np)
-                elif spec.name in states and not self._observed(state):
-                    continue
-                states[spec.name] = (spec, state)
+                known = states.get(spec.name)
+                if known is None or not self._observed(known[1]):
+                    states[spec.name] = (spec, merged[rows])
+                elif self._observed(merged[rows]):
+                    states[spec.name] = self._pooled(known, (spec, merged[rows]))
         return states
+
+    def _pooled(
+        self, a: tuple[TensorSpec, np.ndarray], b: tuple[TensorSpec, np.ndarray]
+    ) -> tuple[TensorSpec, np.ndarray]:
+        """The state of one tensor that had two shapes in the epoch."""
+        spec = a[0].joined(b[0])
+        states = [self.statistic.restated(state, known, spec) for known, state in (a, b)]
+        if states[0] is None or states[1] is None:
+            return b  # a statistic that cannot pool shapes describes the newest
+        return spec, self.statistic.merge(states[0], states[1], np)
 
     def _observed(self, state: np.ndarray) -> bool:
         return not np.array_equal(state, self.statistic.empty(len(state)))
@@ -118,7 +137,8 @@ class Accumulator:
             if state is not None and state.shape == value[rows].shape:
                 value[rows] = self._restored.pop(name)
                 found = True
-        if found:
+        # Of several workers, the first: what is restored is to count once.
+        if found and (self.replicated or is_first_worker(segment.variable)):
             with tf.init_scope():
                 segment.assign(value, everywhere=False)
 
@@ -127,8 +147,11 @@ class Accumulator:
         return not self._segments and not self._restored
 
     def to_save(self) -> dict[str, np.ndarray]:
-        """The states by name of what was observed, and those restored for tensors that no step had yet."""
-        states = {name: state for name, (_, state) in self.read().items() if self._observed(state)}
+        """The states by name of what was observed, and those restored for tensors that no step had yet.
+
+        Of several workers, this one's share: one of them may be the only one to save.
+        """
+        states = {name: state for name, (_, state) in self.read(across_workers=False).items() if self._observed(state)}
         return {**self._restored, **states}
 
     def take_unplaced(self) -> list[str]:
@@ -150,7 +173,10 @@ class LoopScratch:
     def __init__(self, statistic: Statistic, spec: TensorSpec) -> None:
         self._statistic = statistic
         self._initial = statistic.empty(statistic.rows(spec))
-        self._variable = _create(self._initial)
+        self._variable = _create_for_this_replica(self._initial)
+
+    def nbytes(self) -> int:
+        return self._initial.nbytes
 
     def merge(self, state: Any) -> None:
         self._variable.assign(self._statistic.merge(tf.convert_to_tensor(self._variable), state, tf))
@@ -159,6 +185,23 @@ class LoopScratch:
         state = tf.identity(tf.convert_to_tensor(self._variable))
         self._variable.assign(self._initial)
         return state
+
+
+class _Layout(NamedTuple):
+    """The part of a `StepBuffer` that one list of tensors fills: variables of `capacity` rows.
+
+    Attributes:
+        specs: lane → its tensors.
+        values: lane → variable (capacity, …).
+        stamps: variable (capacity,): the count of the step that was written into a row.
+    """
+
+    specs: Mapping[str, tuple[TensorSpec, ...]]
+    values: Mapping[str, Any]
+    stamps: Any
+
+
+_Block = tuple[np.ndarray, dict[str, tuple[tuple[TensorSpec, ...], np.ndarray]]]
 
 
 class StepBuffer:
@@ -170,43 +213,53 @@ class StepBuffer:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._lanes: dict[str, tuple[tuple[TensorSpec, ...], Any]] = {}
+        self._layouts: list[_Layout] = []
         self._steps: Any = None
         self._count: Any = None
 
-    def prepare(self, lanes: Mapping[str, tuple[Sequence[TensorSpec], tuple[int, ...]]]) -> None:
-        """Makes the variables: lane → (its tensors, the shape of one step's value)."""
-        wanted = {lane: (tuple(specs), shape) for lane, (specs, shape) in lanes.items()}
-        if self._steps is None or any(self._lanes.get(lane, ((),))[0] != specs for lane, (specs, _) in wanted.items()):
-            _across_replicas(lambda: self._make(wanted))
+    def layout(self, lanes: Mapping[str, tuple[Sequence[TensorSpec], tuple[int, ...]]]) -> _Layout:
+        """The variables for lane → (its tensors, the shape of one step's value), made where they do not exist."""
+        specs = {lane: tuple(tensors) for lane, (tensors, _) in lanes.items()}
+        shapes = {lane: shape for lane, (_, shape) in lanes.items()}
+        return self._find(specs) or _across_replicas(lambda: self._find(specs) or self._add(specs, shapes))
 
-    def _make(self, lanes: Mapping[str, tuple[tuple[TensorSpec, ...], tuple[int, ...]]]) -> None:
-        if self._steps is None:
+    def _find(self, specs: Mapping[str, tuple[TensorSpec, ...]]) -> _Layout | None:
+        return next((layout for layout in self._layouts if layout.specs == specs), None)
+
+    def _add(self, specs: Mapping[str, tuple[TensorSpec, ...]], shapes: Mapping[str, tuple[int, ...]]) -> _Layout:
+        if self._count is None:
             self._steps = _create(np.zeros(self.capacity, np.int64))
             self._count = _create(np.zeros((), np.int64))
-        for lane, (specs, shape) in lanes.items():
-            known = self._lanes.get(lane)
-            if known is None or known[0] != specs:
-                self._lanes[lane] = (specs, _create(np.zeros((self.capacity, *shape), np.float64)))
+        values = {lane: _create(np.zeros((self.capacity, *shape), np.float64)) for lane, shape in shapes.items()}
+        layout = _Layout(specs, values, _create(np.full(self.capacity, -1, np.int64)))
+        self._layouts.append(layout)
+        return layout
 
-    def append(self, step: Any, values: Mapping[str, Any]) -> None:
+    def append(self, layout: _Layout, step: Any, values: Mapping[str, Any]) -> None:
         """Adds one step, on the device.
 
         Args:
+            layout: of the tensors that the step had.
             step: int64 scalar: the optimizer's iterations before the step.
-            values: lane → its value, of the shape that was prepared.
+            values: lane → its value, of the shape in the layout.
         """
         count = tf.convert_to_tensor(self._count)
         slot = count % self.capacity  # never out of bounds; an overflow shows in the count
         _local(self._steps).scatter_nd_update([[slot]], [tf.cast(step, tf.int64)])
+        _local(layout.stamps).scatter_nd_update([[slot]], [count])
         for lane, value in values.items():
-            _local(self._lanes[lane][1]).scatter_nd_update([[slot]], value[None])
+            _local(layout.values[lane]).scatter_nd_update([[slot]], value[None])
         self._count.assign(count + 1)
 
-    def fetch(self) -> tuple[np.ndarray, dict[str, tuple[tuple[TensorSpec, ...], np.ndarray]]]:
-        """Empties the buffer: the steps (S,), and lane → (its tensors, values (S, …)). A transfer to the host."""
+    def fetch(self) -> tuple[np.ndarray, list[_Block]]:
+        """Empties the buffer: a transfer to the host.
+
+        Returns:
+            The steps (S,); and for each list of tensors that there was in them: which of the S steps had it (R,), and
+            lane → (its tensors, values (R, …)).
+        """
         if self._count is None:
-            return np.zeros(0, np.int64), {}
+            return np.zeros(0, np.int64), []
         count = int(_components(self._count)[0].numpy())
         if count > self.capacity:
             warnings.warn(
@@ -215,25 +268,45 @@ class StepBuffer:
                 "loops over train_on_batch, single steps are kept for the last ones only.",
                 stacklevel=2,
             )
-        kept = min(count, self.capacity)
-        order = (np.arange(kept) + (count if count > self.capacity else 0)) % self.capacity
-        steps = _components(self._steps)[0].numpy()[order]
-        lanes = {lane: (specs, _components(v)[0].numpy()[order]) for lane, (specs, v) in self._lanes.items()}
+        counts = np.arange(max(0, count - self.capacity), count)
+        slots = counts % self.capacity
+        found: list[_Block] = []
+        for layout in self._layouts if count else []:
+            here = np.flatnonzero(_components(layout.stamps)[0].numpy()[slots] == counts)
+            if len(here):
+                lanes = {
+                    lane: (layout.specs[lane], _components(variable)[0].numpy()[slots[here]])
+                    for lane, variable in layout.values.items()
+                }
+                found.append((here, lanes))
+        steps = _components(self._steps)[0].numpy()[slots]
         self.clear()
-        return steps, lanes
+        return steps, found
 
     def clear(self) -> None:
         """Forgets the steps it holds."""
         for component in [] if self._count is None else _components(self._count):
             component.assign(np.zeros((), np.int64))
+        for layout in self._layouts:
+            for component in _components(layout.stamps):
+                component.assign(np.full(self.capacity, -1, np.int64))
 
     def nbytes(self) -> int:
-        return sum(8 * int(np.prod(variable.shape)) for _, variable in self._lanes.values()) + 8 * self.capacity
+        """Bytes on the device."""
+        if not self._layouts:
+            return 0
+        kept = sum(8 * math.prod(v.shape) for layout in self._layouts for v in layout.values.values())
+        return kept + 8 * self.capacity * (len(self._layouts) + 1) + 8
 
 
 def probe_variable(rows: int, sums: int) -> Any:
     """All zeros, and trainable so that a gradient tape watches what is read from it: see `capture.loops`."""
-    return _create(np.zeros((rows, sums), np.float64), trainable=True)
+    return _create_for_this_replica(np.zeros((rows, sums), np.float64), trainable=True)
+
+
+def counter() -> Any:
+    """An int64 scalar that starts at zero."""
+    return _across_replicas(lambda: _create(np.zeros((), np.int64)))
 
 
 def _create(initial: np.ndarray, trainable: bool = False) -> Any:
@@ -248,6 +321,20 @@ def _create(initial: np.ndarray, trainable: bool = False) -> Any:
             synchronization=tf.VariableSynchronization.ON_READ,
             aggregation=tf.VariableAggregation.SUM,
         )
+
+
+def _create_for_this_replica(initial: np.ndarray, trainable: bool = False) -> Any:
+    """A variable that no other replica knows of: it can be made where replicas cannot wait for each other, in loops."""
+    devices = tf.distribute.get_strategy().extended.worker_devices if several_replicas() else [None]
+    with tf.init_scope(), tf.device(devices[replica_id() % len(devices)]):  # workers have those of their own only
+        return ResourceVariable(initial, trainable=trainable)
+
+
+def replica_id() -> int:
+    """Which of several replicas runs, or is traced, in this thread; 0 where there is one."""
+    context = tf.distribute.get_replica_context()
+    number = None if context is None else tf.get_static_value(context.replica_id_in_sync_group)
+    return 0 if number is None else int(number)
 
 
 def _across_replicas(make: Callable[[], Any]) -> Any:

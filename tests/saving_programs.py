@@ -77,7 +77,7 @@ def replicas(folder: str, *pairs: str) -> None:
             assert_same(model.recording, loaded.recording)
             loaded.optimizer.learning_rate = 0.0
             loaded.train_on_batch(x[8:], y[8:])
-            loaded._introspection_observer.end_epoch(loaded, 1)
+            loaded._introspection_observer.reading.end_epoch(loaded, 1)
             # Keras gives every replica the whole of the batch of train_on_batch.
             seen = np.concatenate([x[:8]] * save_on + [x[8:]] * load_on)
             outputs, hidden = loaded.recording["layer_outputs"], loaded.get_layer("hidden")(seen).numpy()

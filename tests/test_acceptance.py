@@ -16,6 +16,7 @@ import keras_introspect as ki
 import models
 import oracle
 
+UPDATES = ("update_ratio", "implicit_learning_rate", "implicit_learning_rate_quantiles")  # come with them
 COLLECTORS = {
     "weights": ki.Weights,
     "gradients": ki.Gradients,
@@ -144,7 +145,8 @@ def test_a_run_equals_the_oracle_and_does_not_disturb(kind: str, head: str, eage
     found = []
     for collector in COLLECTORS:
         series = recording[collector]
-        assert set(series.statistics) == {*oracle.MOMENTS, *oracle.ACTIVITY}
+        further = UPDATES if collector == "updates" else ()
+        assert set(series.statistics) == {*oracle.MOMENTS, *oracle.ACTIVITY, *further}
         np.testing.assert_array_equal(series.epochs, range(EPOCHS))
         found += name_problems(series, run.arrays(collector, 0), without if collector == "output_gradients" else ())
         for epoch in range(EPOCHS):

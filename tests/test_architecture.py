@@ -22,16 +22,21 @@ LEVELS = [
     ["measure"],
     ["model"],
     ["callbacks"],
+    ["cost"],
     ["observer"],
+    ["reading"],
     ["collectors"],
     ["saving"],
     ["state"],
+    ["workers"],
     ["capture"],
     ["statistics"],
     ["reporting"],
-    ["plots", "diagnose"],
-    ["notable"],
+    ["plots"],
+    ["diagnosis"],
     ["recording"],
+    ["merging"],
+    ["sketch", "kept"],
     ["files"],
     ["npz"],
     ["naming"],
@@ -46,8 +51,11 @@ NUMPY_ONLY = {
     "cli_files",
     "plots",
     "reporting",
-    "notable",
+    "diagnosis",
     "recording",
+    "merging",
+    "kept",
+    "sketch",
     "files",
     "npz",
     "naming",
@@ -56,7 +64,17 @@ NUMPY_ONLY = {
 }  # "" is keras_introspect/__init__.py, which all pass
 # May import TensorFlow inside a function: names that load on first use, and the reader of TensorFlow's checkpoints.
 TENSORFLOW_ON_DEMAND = {"", "files"}
-TRAINING = {"model", "observer", "collectors", "saving", "state", "capture", "statistics"}  # loads no matplotlib
+TRAINING = {
+    "model",
+    "observer",
+    "reading",
+    "collectors",
+    "saving",
+    "state",
+    "workers",
+    "capture",
+    "statistics",
+}  # loads no matplotlib
 KERAS_INSIDE = {"capture", "state"}
 
 

@@ -14,7 +14,7 @@ import pytest
 from keras_introspect import cli, demo
 from keras_introspect.recording import Recording
 
-SICK = "100 % of the channels dead"
+SICK = "100 % of the units of relu were zero all through the last 3 epochs"
 
 
 def recording(sick: bool = False) -> Recording:
@@ -104,9 +104,9 @@ def test_digits_are_split_in_the_same_way_each_time() -> None:
 def test_one_scenario_is_healthy_and_the_other_is_sick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     assert cli.main(["demo", "--out", str(tmp_path)]) == 0
-    assert "Nothing stands out." in capsys.readouterr().out
+    assert "Nothing wrong was found" in capsys.readouterr().out
     assert cli.main(["demo", "--scenario", "dying-relu", "--out", str(tmp_path)]) == 0
-    assert re.search(r"^  error +layer_outputs +relu1 .* dead", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^\d. (warning|error): dead_units: .*relu", capsys.readouterr().out, re.MULTILINE)
     dead = Recording.load(tmp_path / "run.npz")["layer_outputs"].sel("relu1").epoch("dead_rate")
     assert dead[0] < 0.1
     assert dead[-1] > 0.5
@@ -274,13 +274,21 @@ def test_help_of_a_command_has_examples(capsys: pytest.CaptureFixture[str], comm
 
 def test_show_prints_what_stands_out(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["show", saved]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    printed = capsys.readouterr().out
+    for kinds in ("Looked for:", "Not judged:"):  # which ones is tested in diagnosis
+        printed = re.sub(rf"^{kinds}.*\n(?:(?!Not judged|$).*\n)*", f"{kinds}\n", printed, flags=re.MULTILINE)
+    assert printed.splitlines() == [
         "Model net, 12 parameters, Adam: 3 epochs recorded.",
         "Last epoch: loss 0.3333, accuracy 0.5.",
         "",
-        "Worth a look, worst first (epochs are counted from 0):",
-        "         view           name  what",
-        f"  error  layer_outputs  relu  {SICK}",
+        "Found: 1 error (epochs are counted from 0):",
+        f"1. error: dead_units: {SICK} (relu)",
+        "   cause: the biases or weights start so that no input switches the units on, or the first steps were too",
+        "     large",
+        "   try: lower the learning rate; He initialisation with zero bias; centre the inputs; LeakyReLU or ELU; batch",
+        "     normalisation before the ReLU",
+        "Looked for:",
+        "Not judged:",
         "",
         "Root mean square in the last epoch, from the smallest to the largest tensor:",
         "  view           tensors  smallest          largest",
@@ -295,14 +303,18 @@ def test_show_prints_what_stands_out(saved: str, capsys: pytest.CaptureFixture[s
 def test_show_of_a_healthy_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording().save(tmp_path / "run.npz")
     assert cli.main(["show", str(tmp_path / "run.npz")]) == 0
-    assert "Nothing stands out." in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Nothing wrong was found." in printed
+    assert re.search(r"^Looked for: .*dead units", printed, re.MULTILINE)
+    assert "needs the collector Weights()" in printed
 
 
 def test_show_keeps_to_its_limit(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["show", saved, "--limit", "0"]) == 0
     printed = capsys.readouterr().out
     assert SICK not in printed
-    assert "Nothing stands out" not in printed
+    assert "Found: 1 error." in printed
+    assert "and 1 more: see --limit." in printed
 
 
 def test_show_of_an_empty_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

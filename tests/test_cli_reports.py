@@ -73,6 +73,7 @@ def test_every_picture_can_be_plotted() -> None:
 @pytest.mark.parametrize("picture", list(cli_files.PICTURES))
 def test_plot(saved: Path, capsys: pytest.CaptureFixture[str], picture: str) -> None:
     one = {"unit_activity": "conv_1", "value_distribution": "conv_1/kernel", "magnitude_distribution": "conv_1/kernel"}
+    one["histogram_ridges"] = "conv_1/kernel"
     chosen = ["--layers", one[picture]] if picture in one else []
     assert run(capsys, "plot", saved, "--picture", picture, *chosen) == f"{picture}.png"
     assert Path(f"{picture}.png").read_bytes().startswith(b"\x89PNG")

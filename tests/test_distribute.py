@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,7 +44,7 @@ if "clipped" not in sys.argv:  # Keras clips each replica's gradient for itself:
         for statistic in one.recording[view].statistics:
             np.testing.assert_allclose(
                 two.recording[view].epoch(statistic), one.recording[view].epoch(statistic),
-                rtol=1e-4, atol=1e-6, err_msg=f"{view} {statistic}",
+                rtol=1e-2 if statistic.startswith("implicit") else 1e-4, atol=1e-6, err_msg=f"{view} {statistic}",
             )
 else:  # the first step starts from the same weights: its gradient is summed over the replicas, before clipping
     first = lambda model: model.recording["gradients"].epoch("count")
@@ -59,3 +60,12 @@ def test_two_replicas_record_what_one_does(optimizer: str) -> None:
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     assert "all equal" in result.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("program", ["loops", "saved", "begun"])
+def test_replicas(program: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).parent / "replica_programs.py"), program, str(tmp_path)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]

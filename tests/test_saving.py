@@ -147,7 +147,7 @@ def test_in_the_middle_of_an_epoch(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.recording["gradients"].step("rms"), broken.recording["gradients"].step("rms"))
     for model in (whole, loaded):
         model.train_on_batch(x[8:], y[8:])
-        model._introspection_observer.end_epoch(model, 1)
+        model._introspection_observer.reading.end_epoch(model, 1)
     assert_same(whole.recording, loaded.recording, metadata=False)
     assert loaded.recording["gradients"].steps.tolist() == [0, 1, 2, 3, 4]
 
@@ -173,7 +173,7 @@ def test_a_file_passed_on_without_training_keeps_a_started_epoch(tmp_path: Path)
     last.load_weights(tmp_path / "twice.weights.h5")
     for model in (whole, last):
         model.train_on_batch(x[8:], y[8:])
-        model._introspection_observer.end_epoch(model, 0)
+        model._introspection_observer.reading.end_epoch(model, 0)
     for view in whole.recording:
         np.testing.assert_array_equal(whole.recording[view].epoch("count"), last.recording[view].epoch("count"))
 

@@ -16,7 +16,7 @@ WIDE_A = TensorSpec("a", (None, 5), batched=True, channel_axis=1)
 
 def state(*numbers: float) -> np.ndarray:
     """States of moments, of one element each."""
-    return np.array([[1.0, x, 0.0, abs(x), x, x, 0.0] for x in numbers])
+    return np.array([[1.0, x, 0.0, abs(x), x, x, 0.0, np.inf] for x in numbers])
 
 
 class TestAccumulator:
@@ -75,19 +75,44 @@ class TestStepBuffer:
     def test_steps_come_out_once(self) -> None:
         buffer = StepBuffer(4)
         assert len(buffer.fetch()[0]) == 0
-        buffer.prepare({"moments": ([A], (1, 2))})
+        layout = buffer.layout({"moments": ([A], (1, 2))})
         for step in range(3):
-            buffer.append(step, {"moments": tf.constant([[step, 1.0]], tf.float64)})
-        steps, lanes = buffer.fetch()
+            buffer.append(layout, step, {"moments": tf.constant([[step, 1.0]], tf.float64)})
+        steps, [(rows, lanes)] = buffer.fetch()
         assert steps.tolist() == [0, 1, 2]
+        assert rows.tolist() == [0, 1, 2]
         assert lanes["moments"][1][:, 0, 0].tolist() == [0, 1, 2]
         assert len(buffer.fetch()[0]) == 0
+
+    def test_steps_of_other_tensors_in_between(self) -> None:
+        buffer = StepBuffer(4)
+        for round_ in range(2):  # the second finds what the first left behind
+            layouts = [buffer.layout({"moments": (specs, (len(specs), 2))}) for specs in ([A], [A, B])]
+            for step in range(3):
+                layout = layouts[step % 2]
+                value = tf.fill([1 + step % 2, 2], tf.constant(10.0 * round_ + step, tf.float64))
+                buffer.append(layout, step, {"moments": value})
+            steps, blocks = buffer.fetch()
+            assert steps.tolist() == [0, 1, 2]
+            assert [rows.tolist() for rows, _ in blocks] == [[0, 2], [1]]
+            assert blocks[0][1]["moments"][1][:, 0, 0].tolist() == [10.0 * round_, 10.0 * round_ + 2]
+            assert blocks[1][1]["moments"][1][0, :, 1].tolist() == [10.0 * round_ + 1] * 2
+
+    def test_overflow_keeps_the_newest(self) -> None:
+        buffer = StepBuffer(2)
+        layout = buffer.layout({"moments": ([A], (1, 1))})
+        for step in range(5):
+            buffer.append(layout, step, {"moments": tf.fill([1, 1], tf.constant(float(step), tf.float64))})
+        with pytest.warns(UserWarning, match="oldest 3 are lost"):
+            steps, [(_, lanes)] = buffer.fetch()
+        assert steps.tolist() == [3, 4]
+        assert lanes["moments"][1].ravel().tolist() == [3.0, 4.0]
 
     def test_cleared(self) -> None:
         buffer = StepBuffer(4)
         buffer.clear()
-        buffer.prepare({"moments": ([A], (1, 2))})
-        buffer.append(0, {"moments": tf.zeros((1, 2), tf.float64)})
+        layout = buffer.layout({"moments": ([A], (1, 2))})
+        buffer.append(layout, 0, {"moments": tf.zeros((1, 2), tf.float64)})
         buffer.clear()
         assert len(buffer.fetch()[0]) == 0
 

@@ -15,25 +15,38 @@ class Recorder(keras.callbacks.Callback):
         super().__init__()
         self._observer = observer
         self._others = others
+        self._run: tuple[int, int] | None = None  # epochs and steps, until their budget is checked
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         for callback in self._others:
             key = getattr(callback, "monitor", None)
-            if isinstance(key, str) and self._observer.is_log_key(key) is False:
+            if isinstance(key, str) and self._observer.reading.is_log_key(key) is False:
                 raise unknown_name(
                     f"key that {type(callback).__name__} monitors",
                     key,
-                    self._observer.log_keys(),
+                    self._observer.reading.log_keys(),
                     'A collector with logs="layers" adds "<collector>/<statistic>/<layer>" keys.',
                 )
 
+        epochs, steps = self.params.get("epochs") or 1, self.params.get("steps") or 1
+        self._run = (epochs, epochs * steps)
+        self._check_budgets()
+
+    def _check_budgets(self) -> None:
+        """At the beginning, or, of a model that its first step builds, after its first epoch."""
+        if self._run is not None and self.model.built:
+            self._observer.check_budgets(self.model, *self._run)
+            self._run = None
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._observer.begin_epoch()
+        self._observer.flush_steps()  # of before, as of a loop over train_on_batch: they are none of this epoch
+        self._observer.reading.begin_epoch()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        ours = self._observer.end_epoch(self.model, epoch)
+        self._check_budgets()
+        ours = self._observer.reading.end_epoch(self.model, epoch)
         if logs is not None:
-            self._observer.add_logs(logs)
+            self._observer.reading.add_logs(logs)
             logs.update(ours)
 
 
@@ -50,7 +63,7 @@ class StepRecorder(Recorder):
         execution = self.model.steps_per_execution
         self._waiting += execution
         if self._waiting + execution > BUFFER_STEPS:
-            self._observer.flush_steps()
+            self._observer.reading.flush_steps()
             self._waiting = 0
 
 
@@ -64,8 +77,10 @@ class HideFromProgressBar(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None:
-            self._observer.add_logs(logs)  # once more: other callbacks may have added theirs
-            self.hidden = {key: logs.pop(key) for key in list(logs) if self._observer.hidden_from_progress_bar(key)}
+            self._observer.reading.add_logs(logs)  # once more: other callbacks may have added theirs
+            self.hidden = {
+                key: logs.pop(key) for key in list(logs) if self._observer.reading.hidden_from_progress_bar(key)
+            }
 
 
 class ShowAgain(keras.callbacks.Callback):
@@ -110,7 +125,7 @@ def with_recorder(callbacks: Any, observer: Observer, verbose: Any) -> Any:
 
 
 def _around(callbacks: list[Any], observer: Observer) -> list[Any]:
-    recorder = StepRecorder if observer.per_step else Recorder
+    recorder = StepRecorder if observer.keeps_steps else Recorder
     arranged: list[Any] = [recorder(observer, callbacks)]
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.ProgbarLogger):

@@ -14,7 +14,12 @@ class Watching(keras.callbacks.Callback):
     """A callback that reads `model.recording`.
 
     Keras calls `on_epoch_end` of the recorder first: the recording is complete when a subclass looks.
+
+    Attributes:
+        writes_files: of several workers, it is called on the chief alone.
     """
+
+    writes_files = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,6 +49,8 @@ class LiveDashboard(Watching):
     b'PNG'
     """
 
+    writes_files = True
+
     def __init__(self, path: str | os.PathLike[str] | None = None, every: int = 1, budget: float | None = 0.02) -> None:
         super().__init__()
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:

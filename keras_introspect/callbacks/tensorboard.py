@@ -65,6 +65,8 @@ class IntrospectionTensorBoard(Watching):
     ['train']
     """
 
+    writes_files = True
+
     def __init__(
         self,
         log_dir: str | os.PathLike[str],

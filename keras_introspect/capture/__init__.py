@@ -2,12 +2,14 @@
 
 from keras_introspect.capture.capture import Capture, LayerNames, Seen, Wanted, activate, active
 from keras_introspect.capture.layers import LayerTaps
+from keras_introspect.capture.metrics import MetricTaps
 from keras_introspect.capture.optimizers import OptimizerTaps, optimizers_of
 
 __all__ = [
     "Capture",
     "LayerNames",
     "LayerTaps",
+    "MetricTaps",
     "OptimizerTaps",
     "Seen",
     "Wanted",

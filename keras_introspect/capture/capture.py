@@ -1,12 +1,20 @@
 """The tensors of one training step, as they come by."""
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_introspect.capture.internals import Functional, current_graph, flatten_layers, sublayers, tape_is_stopped
+from keras_introspect.capture.internals import (
+    Functional,
+    calls_its_cell_for_shapes,
+    current_graph,
+    flatten_layers,
+    sublayers,
+    tape_is_stopped,
+)
 from keras_introspect.capture.loops import Probe
 
 _ACTIVE = threading.local()
@@ -19,6 +27,8 @@ class Wanted(NamedTuple):
     output_gradients: bool = False
     gradients: bool = False
     values_before: bool = False
+    applied: bool = False
+    metrics: bool = False
 
 
 class Seen(NamedTuple):
@@ -28,6 +38,7 @@ class Seen(NamedTuple):
         values: the tensor; `None` inside a loop, where only sums get out.
         layer: whose call returned it.
         zeros: how many elements of a sparse tensor are zero and not in `values`.
+        rows: of a sparse tensor, int64: where the rows of `values` belong.
         recomputed: whether a tape recorded the call.
         sums: of a gradient inside loops, float64: see `capture.loops.SUMS`.
     """
@@ -35,6 +46,7 @@ class Seen(NamedTuple):
     values: Any
     layer: Any = None
     zeros: Any = None
+    rows: Any = None
     recomputed: bool = False
     sums: Any = None
 
@@ -53,7 +65,13 @@ class Capture:
         outputs: name of a layer's output → tensors, a call each.
         output_gradients: the same for their gradients, unscaled.
         gradients: id of a variable → (the variable, its gradients).
+        applied: id of a variable → the gradient that its optimizer applies, over a round of accumulation steps.
+        optimizers: id of a variable → (its optimizer, that one's iterations before the step).
         before: id of a variable → its value before the step.
+        metric_calls: id of a metric → (the metric, the arguments of its updates in the step).
+        metric_results: (metric, what its `result` gave in the step).
+        logs: what the step returned.
+        learning_rate: of the first optimizer applied, as it was then.
         missed: (view, name) → why it could not be observed.
         loop_states: (collector, name) → (spec, states by statistic) of what was observed inside loops.
     """
@@ -66,14 +84,20 @@ class Capture:
         self._probe_layers: dict[str, Any] = {}
         self._probe_gradients: list[Any] = []
         self._probe: Probe | None = None
-        self._depth = 0
+        self._calls: list[list[Any]] = []  # under way: the layer, and a cell's calls to come that are for shapes
         self.wanted = wanted
         self.names = names
         self.graph = current_graph()
         self.outputs: dict[str, list[Seen]] = {}
         self.output_gradients: dict[str, list[Seen]] = {}
         self.gradients: dict[int, tuple[Any, list[Seen]]] = {}
+        self.applied: dict[int, Seen] = {}
+        self.optimizers: dict[int, tuple[Any, Any]] = {}
         self.before: dict[int, Any] = {}
+        self.metric_calls: dict[int, tuple[Any, list[tuple[tuple[Any, ...], dict[str, Any]]]]] = {}
+        self.metric_results: list[tuple[Any, Any]] = []
+        self.logs: Any = None
+        self.learning_rate: Any = None
         self.missed: dict[tuple[str, str], str] = {}
         self.loop_states: dict[tuple[str, str], tuple[Any, dict[str, Any]]] = {}
         self.called: dict[int, Any] = {}
@@ -98,18 +122,30 @@ class Capture:
     def add_gradient(self, variable: Any, seen: Seen) -> None:
         self.gradients.setdefault(id(variable), (variable, []))[1].append(seen)
 
-    def enter_call(self, has_sublayers: bool) -> None:
+    def enter_call(self, layer: Any) -> None:
         """Notes that a layer call begins; an outermost one gets a probe for the loops that may be inside it."""
-        if self._depth == 0 and has_sublayers and self.graph is not None and self.in_step_graph():
+        if not self._calls and self.graph is not None and self.in_step_graph() and sublayers(layer):
             self._probe = None
             if self.wanted.output_gradients and self.probe_variable is not None and not tape_is_stopped():
                 variable = self.probe_variable()
                 if variable is not None:
                     self._probe = Probe(variable, self._probe_rows, self._probe_gradients.append)
-        self._depth += 1
+        self._calls.append([layer, math.inf if calls_its_cell_for_shapes(layer) else 0])
 
     def leave_call(self) -> None:
-        self._depth -= 1
+        self._calls.pop()
+
+    def enter_loop(self, layer: Any) -> None:
+        """Notes that a recurrent layer comes to its loop: one more call of its cell is for shapes."""
+        if self._calls and self._calls[-1][0] is layer:
+            self._calls[-1][1] = 1
+
+    def is_call_for_shapes(self) -> bool:
+        """Whether a call that begins is one that a recurrent layer makes before its loop, dropping the result."""
+        if not self._calls or not self._calls[-1][1]:
+            return False
+        self._calls[-1][1] -= 1
+        return True
 
     def tap_in_loop(self, name: str, layer: Any, values: Any) -> Any | None:
         """Taps the gradient of a tensor inside a loop or branch; `None` where that cannot be done."""
@@ -124,6 +160,11 @@ class Capture:
             sums = tf.add_n(self._probe_gradients)
             for name, layer in self._probe_layers.items():
                 self.add_output_gradient(name, Seen(None, layer, sums=sums[self._probe_rows[name]]))
+
+    def moved(self, variable: Any) -> Any:
+        """Whether its optimizer moved a variable in the step: not while it accumulates gradients, or skips a step."""
+        optimizer, before = self.optimizers[id(variable)]
+        return tf.not_equal(tf.convert_to_tensor(optimizer.iterations), before)
 
     def keep_value(self, variable: Any) -> None:
         """Keeps a variable's value as it is now, unless an earlier one is kept."""
@@ -176,12 +217,12 @@ def active() -> Capture | None:
 
 
 class activate:
-    """Context: makes a capture this thread's active one. Steps nest, as replica threads and inner models do."""
+    """Context: makes a capture, or none, this thread's active one. Steps nest: replica threads, inner models."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Capture | None) -> None:
         self.capture = capture
 
-    def __enter__(self) -> Capture:
+    def __enter__(self) -> Capture | None:
         self.previous = active()
         _ACTIVE.capture = self.capture
         return self.capture

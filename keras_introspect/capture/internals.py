@@ -4,6 +4,8 @@ Tried with Keras 3.10 to 3.15 and TensorFlow 2.18 to 2.21.
 """
 
 import contextlib
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -13,14 +15,18 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.models.functional import Functional
 from keras.src.models.model import functional_init_arguments
 from keras.src.saving.keras_saveable import KerasSaveable
+from keras.src.utils.naming import auto_name
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import record
 from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph, WhileBodyFuncGraph
 
 __all__ = [
     "Functional",
     "KerasSaveable",
     "attribute_scope",
+    "auto_name",
+    "calls_its_cell_for_shapes",
     "copy_of",
     "copy_tensor_annotations",
     "current_graph",
@@ -30,9 +36,12 @@ __all__ = [
     "inside_control_flow_of",
     "is_not_a_real_call",
     "is_ours",
+    "is_validation_of_fit",
     "own_variables",
+    "spans_workers",
     "sublayers",
     "tape_is_stopped",
+    "with_gradient",
 ]
 
 
@@ -67,6 +76,19 @@ def inside_control_flow_of(graph: Any, root: Any) -> bool:
     return graph is root
 
 
+def is_validation_of_fit(arguments: Mapping[str, Any]) -> bool:
+    """Whether these keyword arguments of `evaluate` are those with which `fit` calls it (Keras ≥ 3.0)."""
+    return bool(arguments.get("_use_cached_eval_dataset"))
+
+
+def calls_its_cell_for_shapes(layer: Any) -> bool:
+    """Whether a layer calls its cell before its loop: stacked cells with dropout do, and once the backend's `rnn`.
+
+    The loop begins in `RNN.inner_loop`, and its first call of the cell is that of the backend (Keras ≥ 3.10).
+    """
+    return isinstance(layer, keras.layers.RNN) and not layer.unroll
+
+
 def flatten_layers(model: Any) -> list[Any]:
     """Every layer of a model at all depths, without the model itself and input layers."""
     layers = model._flatten_layers(include_self=False)
@@ -83,6 +105,11 @@ def own_variables(layer: Any) -> list[Any]:
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
+def spans_workers(strategy: Any) -> bool:
+    """Whether a strategy trains in several processes; asked as Keras's own trainer asks it (Keras ≥ 3.0)."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and strategy.extended._in_multi_worker_mode()
+
+
 def attribute_scope() -> Any:
     """Context: operations made in it carry an attribute of ours, which keeps grappler from joining them with others."""
     if tf.executing_eagerly():
@@ -96,6 +123,27 @@ def copy_of(op: Any, inputs: list[Any]) -> Any:
     dtypes = [output.dtype for output in op.outputs]
     copied = op.graph._create_op_internal(op.type, inputs, dtypes, attrs=attributes, op_def=op.op_def)
     return copied.outputs[0]
+
+
+_COUNT = itertools.count()
+
+
+def with_gradient(tensor: Any, other: Any, gradient: Callable[[Any], tuple[Any, Any]]) -> Any:
+    """The same tensor in a graph, whose gradient dy is handed to both tensors as `gradient(dy)` says.
+
+    An operation with a gradient of its own, by which loops and branches differentiate their bodies; and a note for a
+    tape that is inside the same body.
+    """
+    name = f"KerasIntrospectTap{next(_COUNT)}"
+
+    @tf.RegisterGradient(name)
+    def _(op: Any, dy: Any, unused: Any) -> Any:
+        return gradient(dy)
+
+    with record.stop_recording(), current_graph().gradient_override_map({"IdentityN": name}):
+        tapped = tf.identity_n([tensor, other])[0]
+    record.record_operation(name, [tapped], [tensor, other], lambda dy: list(gradient(dy)))
+    return tapped
 
 
 def is_ours(op: Any) -> bool:

@@ -9,7 +9,8 @@ import keras
 import tensorflow as tf
 
 from keras_introspect.capture import internals
-from keras_introspect.capture.capture import Capture, Seen, active
+from keras_introspect.capture.capture import Capture, Seen, activate, active
+from keras_introspect.capture.twins import early_twin
 
 _LOCK = threading.RLock()
 
@@ -32,7 +33,7 @@ class LayerTaps:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._users = 0
-        self._tapped: dict[int, tuple[Any, str]] = {}
+        self._tapped: dict[int, tuple[Any, list[str]]] = {}
 
     def __enter__(self) -> None:
         with _LOCK:
@@ -43,8 +44,9 @@ class LayerTaps:
         with _LOCK:
             self._users -= 1
             if self._users == 0:
-                for owner, attribute in self._tapped.values():
-                    owner.__dict__.pop(attribute, None)
+                for owner, attributes in self._tapped.values():
+                    for attribute in attributes:
+                        owner.__dict__.pop(attribute, None)
                 self._tapped.clear()
 
     def _tap_all(self, owner: Any) -> None:
@@ -55,6 +57,8 @@ class LayerTaps:
             self._put(owner, "call", self._announcing(owner, owner.call))
 
     def _tap(self, layer: Any) -> None:
+        if internals.calls_its_cell_for_shapes(layer):
+            self._put(layer, "inner_loop", _announcing_loop(layer, layer.inner_loop))
         # Keras ≥ 3.10: Operation.__call__ picks the function to run by these two private attributes.
         if getattr(layer, "_remat_mode", None) is not None:
             original = layer.rematerialized_call
@@ -72,7 +76,7 @@ class LayerTaps:
         if attribute in owner.__dict__:
             return  # somebody else's patch, such as Keras's own calibration: leave it
         owner.__dict__[attribute] = function  # not setattr: Keras would track it
-        self._tapped[id(owner)] = (owner, attribute)
+        self._tapped.setdefault(id(owner), (owner, []))[1].append(attribute)
 
     def _announcing(self, owner: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps a call so that the layers made in `build`, just before it, are tapped too."""
@@ -85,7 +89,7 @@ class LayerTaps:
             capture = active()
             if capture is None or internals.is_not_a_real_call():
                 return function(*args, **kwargs)
-            capture.enter_call(bool(internals.sublayers(owner)))
+            capture.enter_call(owner)
             try:
                 return function(*args, **kwargs)
             finally:
@@ -101,9 +105,23 @@ class LayerTaps:
             capture = active()
             if capture is None or internals.is_not_a_real_call():
                 return announced(*args, **kwargs)
+            if capture.is_call_for_shapes():
+                with activate(None):
+                    return announced(*args, **kwargs)
             return _observe(capture, layer, announced(*args, **kwargs))
 
         return call
+
+
+def _announcing_loop(layer: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def inner_loop(*args: Any, **kwargs: Any) -> Any:
+        capture = active()
+        if capture is not None:
+            capture.enter_loop(layer)
+        return function(*args, **kwargs)
+
+    return inner_loop
 
 
 def _observe(capture: Capture, layer: Any, outputs: Any) -> Any:
@@ -147,7 +165,8 @@ def _observe_tensor(capture: Capture, layer: Any, key: str, tensor: Any, values:
 
 
 def _observe_in_loop(capture: Capture, layer: Any, key: str, tensor: Any, values: Any) -> Any:
-    if capture.wanted.outputs and capture.observe_in_loop is not None and capture.observe_in_loop(key, layer, values):
+    observe = capture.observe_in_loop if capture.wanted.outputs else None
+    if observe is not None and observe(key, layer, early_twin(values)):
         capture.add_output(key, Seen(None, layer))
     else:
         capture.missed[("layer_outputs", key)] = LOOP_REASON

@@ -11,6 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_introspect.capture.internals import with_gradient
+from keras_introspect.capture.twins import early_twin
+
 SUMS = ("count", "total", "squares", "total_abs", "nonfinite", "nonzero")
 
 
@@ -43,14 +46,11 @@ class Probe:
             return None
         mask = tf.one_hot(row, self._capacity, dtype=tf.float64)[:, None]
 
-        @tf.custom_gradient
-        def tap(x: Any, zeros: Any) -> tuple[Any, Callable[[Any], Any]]:
-            def gradient(dy: Any) -> Any:
-                return dy, mask * _sums(dy)[None]
+        def gradient(dy: Any) -> tuple[Any, Any]:
+            return dy, mask * _sums(early_twin(dy))[None]
 
-            return tf.identity(x), gradient
-
-        return tap(values, self._zeros)
+        # tf.custom_gradient would let the loop keep the tensor for the backward pass; then it is fused with nothing.
+        return with_gradient(values, self._zeros, gradient)
 
 
 def _sums(values: Any) -> Any:

@@ -67,7 +67,7 @@ def _observing(optimizer: Any, original: Any) -> Any:
         grads = list(grads)
         # Keras ≥ 3.10 keeps what an optimizer was built for in _trainable_variables, its default here.
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        reduced = _observe(capture, optimizer, grads, variables)
+        reduced = observe_gradients(capture, optimizer, grads, variables)
         capture.applying = True
         try:
             with reduced:
@@ -78,15 +78,19 @@ def _observing(optimizer: Any, original: Any) -> Any:
     return apply
 
 
-def _observe(capture: Capture, optimizer: Any, grads: list[Any], variables: list[Any]) -> Any:
+def observe_gradients(capture: Capture, optimizer: Any, grads: list[Any], variables: list[Any]) -> Any:
     """Notes what `apply` was given; returns the context to run it in."""
     scale = loss_scale(optimizer)
     if capture.iterations is None:
         capture.iterations = tf.identity(tf.convert_to_tensor(optimizer.iterations))  # as before the step
     capture.loss_scale = scale if capture.loss_scale is None else capture.loss_scale
+    if capture.wanted.metrics and capture.learning_rate is None:
+        capture.learning_rate = tf.identity(tf.convert_to_tensor(optimizer.learning_rate))
     if capture.wanted.values_before:
+        iterations = tf.identity(tf.convert_to_tensor(optimizer.iterations))
         for variable in variables:
             capture.keep_value(variable)
+            capture.optimizers[id(variable)] = (optimizer, iterations)
     if not capture.wanted.gradients:
         return contextlib.nullcontext()
     # float8 training keeps scales in variables whose "gradient" is their next value (Keras ≥ 3.5).
@@ -97,7 +101,10 @@ def _observe(capture: Capture, optimizer: Any, grads: list[Any], variables: list
     ]
     if not several_replicas():
         for gradient, variable in pairs:
-            capture.add_gradient(variable, _unscaled(_dense_rows(gradient), scale))
+            seen = _unscaled(_dense_rows(gradient), scale)
+            capture.add_gradient(variable, seen)
+            if capture.wanted.applied:
+                capture.applied[id(variable)] = _with_accumulated(optimizer, variable, seen)
         return contextlib.nullcontext()
     if _reduces_what_it_was_given(optimizer) and len(pairs) == sum(gradient is not None for gradient in grads):
         return _ReadReduction(capture, optimizer, [variable for _, variable in pairs])
@@ -193,4 +200,18 @@ def _dense_rows(gradient: Any) -> Seen:
     kept = tf.minimum(rows, looked_up)  # no more rows than these can differ; what stays empty of them is zero in truth
     summed = tf.math.unsorted_segment_sum(values, tf.cumsum(is_new), kept)
     width = tf.size(values, tf.int64) // tf.maximum(looked_up, 1)
-    return Seen(summed, zeros=(rows - kept) * width)
+    places = tf.math.unsorted_segment_max(indices, tf.cumsum(is_new), kept)  # of what stays empty, the lowest integer
+    return Seen(summed, zeros=(rows - kept) * width, rows=tf.maximum(places, 0))
+
+
+def _with_accumulated(optimizer: Any, variable: Any, seen: Seen) -> Seen:
+    """The mean gradient of the round of accumulation steps so far, this step's among them: what is applied at its end.
+
+    Keras ≥ 3.10 keeps the sum of the steps before in `_accumulated_gradients`, by `_get_variable_index`.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    steps = inner.gradient_accumulation_steps
+    if not steps or not inner.built or seen.zeros is not None:
+        return seen
+    earlier = tf.convert_to_tensor(inner._accumulated_gradients[inner._get_variable_index(variable)])
+    return Seen((seen.values + tf.cast(earlier, seen.values.dtype)) / steps)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_introspect.capture.internals import copy_of, is_ours
+from keras_introspect.capture.internals import attribute_scope, copy_of, is_ours
 
 # What the arithmetic optimizer regroups (AddOpsRewrite, HoistCommonFactorOutOfAggregation, MinimizeBroadcasts).
 _REGROUPED = {"Add", "AddV2", "AddN", "Mul", "Sub", "Neg", "RealDiv"}
@@ -31,6 +31,29 @@ def twin(tensor: Any) -> Any:
     return _twin(tensor, _DEPTH)
 
 
+def early_twin(tensor: Any) -> Any:
+    """The same for a tensor whose users are still to come, as inside a loop: it may be computed again for nothing."""
+    if tf.executing_eagerly() or not isinstance(tensor, tf.Tensor):
+        return tensor
+    with attribute_scope():
+        return _early_twin(tensor, _DEPTH)
+
+
+def _early_twin(tensor: Any, depth: int) -> Any:
+    op = _origin(tensor)
+    copied = op.type in _REGROUPED | _PRODUCTS | _FUSED_ACTIVATIONS | {"BiasAdd"} or _is_unbroadcast(op)
+    if depth == 0 or len(op.outputs) != 1 or not copied:
+        return tensor
+    return copy_of(op, [_early_twin(source, depth - 1) for source in op.inputs])
+
+
+def _is_unbroadcast(op: Any) -> bool:
+    """Whether an operation belongs to the gradient of a broadcast: where nothing was broadcast, it is taken out."""
+    if op.type == "Reshape":
+        op = op.inputs[0].op
+    return bool(op.type == "Sum" and op.inputs[1].op.type == "BroadcastGradientArgs")
+
+
 def _twin(tensor: Any, depth: int) -> Any:
     op = _origin(tensor)
     if depth == 0 or len(op.outputs) != 1:
@@ -43,15 +66,14 @@ def _twin(tensor: Any, depth: int) -> Any:
         optimized = True  # constants are pushed along a chain if nobody else uses them
     else:
         inner = depth < _DEPTH and op.type in _PRODUCTS | _FUSED_ACTIVATIONS
-        optimized = len(users) <= 1 and (op.type in _REGROUPED or inner)
+        optimized = len(users) <= 1 and (op.type in _REGROUPED or inner or _is_unbroadcast(op))
     return copy_of(op, [_twin(source, depth - 1) for source in op.inputs]) if optimized else tensor
 
 
 def _origin(tensor: Any) -> Any:
-    op = tensor.op
-    while op.type in _TRANSPARENT and len(op.inputs) == 1:
-        op = op.inputs[0].op
-    return op
+    while tensor.op.type in _TRANSPARENT:
+        tensor = tensor.op.inputs[tensor.value_index]
+    return tensor.op
 
 
 def _kinds_of_users(tensor: Any) -> set[str]:

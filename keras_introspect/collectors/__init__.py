@@ -6,18 +6,29 @@ from typing import Any
 import keras
 
 from keras_introspect.collectors.base import Collector
-from keras_introspect.collectors.gradients import Gradients
+from keras_introspect.collectors.gradients import EpochSums, Gradients
 from keras_introspect.collectors.layer_outputs import LayerOutputs
 from keras_introspect.collectors.output_gradients import OutputGradients
+from keras_introspect.collectors.step_metrics import StepMetrics
 from keras_introspect.collectors.updates import Updates
 from keras_introspect.collectors.weights import Weights
 from keras_introspect.errors import unknown_name
 from keras_introspect.statistics import NAMED
 
-__all__ = ["Collector", "Gradients", "LayerOutputs", "OutputGradients", "Updates", "Weights", "resolve_collectors"]
+__all__ = [
+    "Collector",
+    "EpochSums",
+    "Gradients",
+    "LayerOutputs",
+    "OutputGradients",
+    "StepMetrics",
+    "Updates",
+    "Weights",
+    "resolve_collectors",
+]
 
 _BY_KEY: dict[str, type[Collector]] = {
-    cls.key: cls for cls in (Weights, Gradients, Updates, LayerOutputs, OutputGradients)
+    cls.key: cls for cls in (Weights, Gradients, Updates, LayerOutputs, OutputGradients, StepMetrics)
 }
 
 for _statistic in NAMED.values():  # so that a saved model brings back a statistic with arguments of its own
@@ -71,9 +82,11 @@ def resolve_collectors(collectors: Any) -> tuple[Collector, ...]:
                 f"collectors= holds {item!r} of type {type(item).__name__}; expected collectors such as ki.Gradients()"
                 f", their keys ({', '.join(_BY_KEY)}), or one of the presets {', '.join(PRESETS)}."
             )
-        if any(item.name == other.name for other in resolved):
+        taken = {part.name for other in resolved for part in other.parts()}
+        twice = [part.name for part in item.parts() if part.name in taken]
+        if twice:
             raise ValueError(
-                f"Two collectors are named {item.name!r}. Give one of them a name of its own: "
+                f"Two collectors are named {twice[0]!r}. Give one of them a name of its own: "
                 f"{type(item).__name__}(name='...')."
             )
         resolved.append(item)

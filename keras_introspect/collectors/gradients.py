@@ -1,11 +1,17 @@
 """The gradients of the variables."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import keras
+import numpy as np
+import tensorflow as tf
 
 from keras_introspect.capture import Capture, Wanted
-from keras_introspect.collectors.base import Group, spec_of_variable
+from keras_introspect.collectors.base import Collector, Group, spec_of_variable
 from keras_introspect.collectors.variables import VariableCollector
-from keras_introspect.statistics import Piece
+from keras_introspect.statistics import Piece, Statistic, TensorSpec
+from keras_introspect.statistics.element_sum import ElementSum
 
 
 @keras.saving.register_keras_serializable("keras_introspect")
@@ -16,6 +22,12 @@ class Gradients(VariableCollector):
     decay; summed over replicas, as it is applied. Embeddings' sparse gradients count as what they stand for: the sum of
     repeated rows, and zeros elsewhere.
 
+    Args:
+        epoch_sum: add a view `gradients_epoch_sum`: the same statistics of the gradient summed over the observed steps
+            of the epoch, as one big step an epoch would have it. It takes 16 bytes an element. Sparse gradients have
+            none.
+        statistics: see `Collector`, as all further arguments.
+
     Example:
 
     >>> Gradients(every=10).every
@@ -24,6 +36,13 @@ class Gradients(VariableCollector):
 
     key = "gradients"
     wanted = Wanted(gradients=True)
+
+    def __init__(self, statistics: Any = None, epoch_sum: bool = False, **kwargs: Any) -> None:
+        super().__init__(statistics, **kwargs)
+        self.epoch_sum = bool(epoch_sum)
+
+    def parts(self) -> list[Collector]:
+        return [self, EpochSums(self)] if self.epoch_sum else [self]
 
     def groups(self, capture: Capture) -> list[Group]:
         groups = []
@@ -35,3 +54,35 @@ class Gradients(VariableCollector):
             else:
                 capture.missed[(self.name, variable.path)] = "no gradient reached an optimizer of the model in the step"
         return groups
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "epoch_sum": self.epoch_sum}
+
+
+class EpochSums(Gradients):
+    """What `Gradients(epoch_sum=True)` adds: its statistics, of the gradients summed over the epoch.
+
+    Args:
+        gradients: the collector that asks for it.
+    """
+
+    at_epoch_end = True
+
+    def __init__(self, gradients: Gradients) -> None:
+        statistics = [s for s in gradients.statistics if s.name != "signal_to_noise"]  # of one step there is none
+        super().__init__(
+            statistics, layers=gradients.selection, every=gradients.every, logs=None, name=f"{gradients.name}_epoch_sum"
+        )
+        self.sum = ElementSum()
+
+    @property
+    def accumulated(self) -> tuple[Statistic, ...]:
+        return (self.sum,)
+
+    def groups_of_sums(self, sums: Mapping[str, tuple[TensorSpec, np.ndarray]]) -> list[Group]:
+        """The summed gradients as tensors; not of variables of which nothing was observed."""
+        return [
+            [Piece(tf.constant(state[:, 1].reshape(spec.shape)), spec)]
+            for spec, state in sums.values()
+            if state[:, 0].any()
+        ]

@@ -1,6 +1,6 @@
 """What the layers return."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 
@@ -12,6 +12,8 @@ from keras_introspect.errors import unknown_name
 from keras_introspect.statistics import Piece
 
 CALLS = ("pooled", "separate")
+PHASES = ("train", "inference", "both")
+INFERENCE_PREFIX = "val_"  # as Keras names the logs of validation
 
 
 class LayerCollector(Collector):
@@ -21,7 +23,7 @@ class LayerCollector(Collector):
         calls: `"pooled"` puts all calls of a layer in a step into one row, `"separate"` names them `path`, `path#1`, …
     """
 
-    missing: ClassVar[str]
+    missing: str
 
     def __init__(self, statistics: Any = None, calls: str = "pooled", **kwargs: Any) -> None:
         super().__init__(statistics, **kwargs)
@@ -82,6 +84,12 @@ class LayerOutputs(LayerCollector):
 
     A row is named by the layer's path, with `:i` for the i-th further tensor of a structured output.
 
+    Args:
+        phase: `"train"` observes the training steps; `"inference"` those of validation and `evaluate`, recorded as
+            `val_layer_outputs`; `"both"` both, side by side. An `evaluate` outside of `fit` is recorded as of the last
+            epoch.
+        statistics: see `Collector`, as all further arguments.
+
     Example:
 
     >>> LayerOutputs(layers=["conv*", "dense"], calls="separate").calls
@@ -91,6 +99,28 @@ class LayerOutputs(LayerCollector):
     key = "layer_outputs"
     wanted = Wanted(outputs=True)
     missing = "it was not called in the training step, or not where it can be seen"
+
+    def __init__(self, statistics: Any = None, phase: str = "train", name: str | None = None, **kwargs: Any) -> None:
+        if phase not in PHASES:
+            raise unknown_name("value of phase= of LayerOutputs", phase, PHASES)
+        self.phase = phase
+        self.inference = phase == "inference"
+        if self.inference:
+            self.missing = "it was not called in the step of evaluate, or not where it can be seen"
+        super().__init__(statistics, name=name or (INFERENCE_PREFIX + self.key if self.inference else None), **kwargs)
+
+    def parts(self) -> list[Collector]:
+        if self.phase != "both":
+            return [self]
+        # The keyword arguments are the constructor's; the selection itself, since a function of layers has no config.
+        same = {**self.get_config(), "statistics": self.statistics, "layers": self.selection}
+        return [
+            type(self)(**{**same, "phase": "train"}),
+            type(self)(**{**same, "phase": "inference", "name": INFERENCE_PREFIX + self.name}),
+        ]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "phase": self.phase}
 
     def seen(self, capture: Capture) -> dict[str, list[Seen]]:
         # A rematerialised layer runs twice; its forward pass, recorded by no tape, is the one that counts.

@@ -30,9 +30,11 @@ class OutputGradients(LayerCollector):
 
     def seen(self, capture: Capture) -> dict[str, list[Seen]]:
         scale = capture.loss_scale
+        # In the order of the outputs; inside a loop they are noted only where a collector wants them.
+        names = dict.fromkeys((*capture.outputs, *capture.output_gradients))
         return {
             name: [c if c.values is None else c._replace(values=unscaled(c.values, scale)) for c in calls]
-            for name in capture.outputs
+            for name in names
             if (calls := capture.output_gradients.get(name))
         }
 
@@ -41,8 +43,11 @@ class OutputGradients(LayerCollector):
         if capture.loss_scale is not None:
             scale = tf.cast(capture.loss_scale, tf.float64)
             total, squares, total_abs = total / scale, squares / (scale * scale), total_abs / scale
+        moments = Moments.state_of_sums(tf.stack([count, total, squares, total_abs, nonfinite]))
+        step = tf.cast(0 if capture.iterations is None else capture.iterations, tf.float64)
+        first = tf.where(nonfinite > 0, step, moments[0, -1])
         states = {
-            "moments": Moments.state_of_sums(tf.stack([count, total, squares, total_abs, nonfinite])),
+            "moments": tf.concat([moments[:, :-1], first[None, None]], axis=1),
             "activity": tf.stack([count + nonfinite, nonzero])[:, None],
         }
         capture.missed[(self.key, f"{name} (in loops)")] = (

@@ -22,6 +22,8 @@ class Selection:
     """
 
     def __init__(self, layers: LayerSelection) -> None:
+        if isinstance(layers, Selection):
+            layers = layers._items or None
         if layers is None:
             items: list[Any] = []
         else:

@@ -1,6 +1,6 @@
 """What all collectors of variables share."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from keras_introspect.capture.internals import flatten_layers, own_variables
 from keras_introspect.collectors.base import Collector
@@ -10,7 +10,7 @@ class VariableCollector(Collector):
     """Base of the collectors of variables: their rows are variables, by Keras path."""
 
     replicated = True
-    logged = ("rms", "nonfinite")
+    logged: ClassVar[tuple[str, ...]] = ("rms", "nonfinite")
 
     def observed_variables(self, model: Any) -> list[Any]:
         """The variables of a model that this collector looks at."""

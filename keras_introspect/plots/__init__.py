@@ -4,6 +4,7 @@ from keras_introspect.plots.activity_board import activity_board
 from keras_introspect.plots.comparison import comparison
 from keras_introspect.plots.dashboard import dashboard
 from keras_introspect.plots.distribution_board import distribution_board
+from keras_introspect.plots.histogram_ridges import histogram_ridges
 from keras_introspect.plots.magnitude_distribution import magnitude_distribution
 from keras_introspect.plots.norm import norm
 from keras_introspect.plots.phase_gap import phase_gap
@@ -19,6 +20,7 @@ __all__ = [
     "comparison",
     "dashboard",
     "distribution_board",
+    "histogram_ridges",
     "magnitude_distribution",
     "norm",
     "phase_gap",

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from keras_introspect.diagnosis.places import judged_for_death
 from keras_introspect.errors import UnknownNameError, unknown_name
-from keras_introspect.notable import judged_for_death
 from keras_introspect.plots._data import (
     VIEWS,
     Chosen,

@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from keras_introspect.diagnosis import Diagnosis, diagnose
+from keras_introspect.diagnosis.places import depth_ratio, judged_for_death
 from keras_introspect.errors import UnknownNameError, unknown_name
-from keras_introspect.notable import Notable, depth_ratio, judged_for_death, notable
 from keras_introspect.plots._data import (
     VIEWS,
     Chosen,
@@ -45,6 +46,7 @@ from keras_introspect.plots.update_board import with_ratio
 from keras_introspect.recording import Recording, Series
 
 _MOST_SIGNALS = 6
+_MARKS = {"error": ("■", RED), "warning": ("▲", ORANGE), "info": ("○", GREY)}
 _TOP, _ROW = 3.1, 1.65  # inches
 _COLUMNS = ((0.75, 4.0), (6.0, 3.3), (11.75, 3.4))  # left edge and width; names stand to the right of each
 
@@ -57,8 +59,8 @@ def dashboard(
 ) -> Figure:
     """Draws the whole run on one screen.
 
-    Top: the training curves, and by name what stands out (see `keras_introspect.notable.notable`), with the layer to
-    open next. Then a row for each view that was observed: the rms of its layers (median, quartiles, extremes), the
+    Top: the training curves, and what is wrong, by name (see `keras_introspect.diagnose`), with the layer to open next.
+    Then a row for each view that was observed: the rms of its layers (median, quartiles, extremes), the
     scale stack, and the activity with the worst dead rate, the update-to-weight ratio, or the scale along the depth,
     whichever the view has.
 
@@ -85,13 +87,13 @@ def dashboard(
     """
     check_recording(recording, "dashboard")
     rows = _rows(recording, layers, iterations)
-    entries = notable(recording, limit=1000)
+    found = diagnose(recording)
     page = _Page(figsize or (16.0, _TOP + _ROW * len(rows) + 0.25), len(rows))
     _curves(page, recording, iterations)
-    _signals(page.axes(0, 2, left=-0.5, right=0.75), recording, entries)
+    _signals(page.axes(0, 2, left=-0.5, right=0.75), recording, found)
     for i, chosen in enumerate(rows, start=1):
         depth = _kernels(chosen)
-        bad = any(entry.view == chosen.view and entry.severity == "error" for entry in entries)
+        bad = any(finding.view == chosen.view and finding.severity == "error" for finding in found)
         _rms(page.axes(i, 0), chosen, RED if bad else INK)
         _stack(page.axes(i, 1), depth, chosen.iterations)
         _third(page.axes(i, 2), recording, chosen, depth)
@@ -189,51 +191,41 @@ def _bare(ax: Axes) -> Axes:
     return ax
 
 
-def _signals(ax: Axes, recording: Recording, entries: list[Notable]) -> None:
-    """The worst signals by name, and the layer to open next."""
+def _signals(ax: Axes, recording: Recording, found: Diagnosis) -> None:
+    """What is wrong, by name, and the layer to open next; of a healthy run what was looked at."""
     _bare(ax)
-    bad = sum(entry.severity == "error" for entry in entries)
-    if not entries:
-        title(ax, "Nothing stands out")
-        ax.text(
-            0,
-            0.93,
-            "\n".join(_vitals(recording)),
-            transform=ax.transAxes,
-            fontsize=SMALL + 1,
-            va="top",
-            linespacing=1.6,
-        )
-        return
-    count = f"{bad} bad, {len(entries) - bad} worth a look" if bad else f"{len(entries)} worth a look"
-    title(ax, f"What stands out: {count}", RED if bad else INK)
-    shown = entries[:_MOST_SIGNALS]
+    bad = found.count("error")
+    title(ax, found.headline, RED if bad else INK)
+    shown = (found.alarms or tuple(found))[:_MOST_SIGNALS]
     # Shortened among all names, so that what is shown stands for one tensor of the whole model.
-    names = list(dict.fromkeys([*(entry.name for entry in entries), *(n for s in recording.values() for n in s.names)]))
-    short = dict(zip(names, shorten(names, 44), strict=True))
-    shorter = dict(zip(names, shorten(names, 34), strict=True))
+    names = list(dict.fromkeys(n for s in recording.values() for n in s.names))
+    names = list(dict.fromkeys([*(n for finding in found for n in finding.where), *names]))
+    short = dict(zip(names, shorten(names, 30), strict=True))
     pitch = 1 / (_MOST_SIGNALS + 0.3)
-    for i, entry in enumerate(shown):
-        error = entry.severity == "error"
+    for i, finding in enumerate(shown):
+        mark, color = _MARKS[finding.severity]
         y = 0.99 - i * pitch
-        mark, color = ("■", RED) if error else ("▲", ORANGE)
         ax.text(0, y, mark, fontsize=SMALL + 2, color=color, va="top")
-        ax.text(
-            0.04,
-            y,
-            short[entry.name],
-            fontsize=SMALL + 1,
-            va="top",
-            color=INK,
-            fontweight="bold" if error else "normal",
-        )
-        ax.text(1, y, entry.view, fontsize=SMALL, va="top", ha="right", color=GREY)
-        sentence = textwrap.shorten(entry.sentence, 75, placeholder=" …")
+        weight = "bold" if finding.severity == "error" else "normal"
+        ax.text(0.04, y, finding.kind.replace("_", " "), fontsize=SMALL + 1, va="top", color=INK, fontweight=weight)
+        where = "".join(short[name] for name in finding.where[:1])
+        more = f" +{len(finding.where) - 1}" if len(finding.where) > 1 else ""
+        ax.text(1, y, where + more, fontsize=SMALL, va="top", ha="right", color=GREY)
+        sentence = textwrap.shorten(finding.summary, 82, placeholder=" …")
         ax.text(0.04, y - 0.44 * pitch, sentence, fontsize=SMALL + 0.5, va="top", color=INK)
-    first = next((entry for entry in entries if entry.view != "logs"), None)
-    lines = [f"and {len(entries) - len(shown)} more: see notable(recording)"] if len(entries) > len(shown) else []
-    lines += [f"Open next: {shorter[first.name]} in {first.view}"] if first else []
-    ax.text(0, 0.99 - len(shown) * pitch, "\n".join(lines), fontsize=SMALL + 1, va="top", color=BLUE, fontweight="bold")
+    end = 0.99 - len(shown) * pitch
+    if found.alarms:
+        first = next((f for f in found.alarms if f.where and f.view not in ("", "logs")), None)
+        lines = [f"and {len(found) - len(shown)} more: see diagnose(recording)"] if len(found) > len(shown) else []
+        lines += [f"Open next: {short[first.where[0]]} in {first.view}"] if first else []
+        ax.text(0, end, "\n".join(lines), fontsize=SMALL + 1, va="top", color=BLUE, fontweight="bold")
+    else:
+        looked = f"{len(found.judged)} kinds of faults looked for"
+        if found.not_judged:
+            looked += f", {len(found.not_judged)} could not be judged"
+        lines = [looked, *_vitals(recording)]
+        text = "\n".join(lines[: max(1, 7 - 2 * len(shown))] if shown else lines)
+        ax.text(0, end - 0.06, text, transform=ax.transAxes, fontsize=SMALL + 1, va="top", linespacing=1.6)
 
 
 def _vitals(recording: Recording) -> list[str]:

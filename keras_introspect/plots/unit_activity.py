@@ -1,12 +1,27 @@
-"""Which channels work?"""
+"""Which channels work, and which places?"""
+
+from collections.abc import Sequence
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.axes_grid1 import make_axes_locatable
 
 from keras_introspect.errors import unknown_name
 from keras_introspect.plots._data import Chosen, Iterations, Layers, percent, shorten
-from keras_introspect.plots._draw import MID_RED, axes_of, depth_colors, label_ends, nothing, quiet, title
+from keras_introspect.plots._draw import (
+    GREY,
+    MID_RED,
+    PALE,
+    SMALL,
+    axes_of,
+    depth_colors,
+    label_ends,
+    nothing,
+    quiet,
+    title,
+)
 from keras_introspect.recording import Series
 
 
@@ -15,6 +30,9 @@ def unit_activity(series: Series, layers: Layers = None, iterations: Iterations 
 
     A line that lies on zero at its left end has dead channels, as many as the red stretch is long (last epoch). A flat
     line is a layer whose channels all work alike; a line that reaches 100 % has channels that never switch off.
+
+    Where the series has `position_activation_rate` and the layer two spatial axes, a map beside it shows the rate of
+    each place over all channels in the last epoch: from dark, rarely active, to bright; red was never active.
 
     Args:
         series: a view with the unit series `activation_rate`.
@@ -77,6 +95,7 @@ def unit_activity(series: Series, layers: Layers = None, iterations: Iterations 
             label=f"epoch {chosen.epochs[row]}",
         )
     latest_rates = rates[rows[-1]]
+    _map(ax, chosen, name, channels)
     dead = int((latest_rates == 0).sum())
     if dead:
         ax.axvspan(-0.5, dead - 0.5, color=MID_RED, alpha=0.35, linewidth=0)
@@ -84,3 +103,44 @@ def unit_activity(series: Series, layers: Layers = None, iterations: Iterations 
     median = percent(float(np.nanmedian(latest_rates)))
     title(ax, f"{short}: {dead} of {channels} channels dead ({percent(dead / channels)}), median rate {median}")
     return ax
+
+
+def _map(ax: Axes, chosen: Chosen, name: str, channels: int) -> None:
+    """The map of the places, in a part of the axes' room that it gives up."""
+    if "position_activation_rate" not in chosen.series.unit_statistics:
+        return
+    by_place = chosen.series.unit("position_activation_rate").get(name)
+    size = spatial_size(chosen.shapes[0], channels, 0 if by_place is None else by_place.shape[1])
+    if by_place is None or size is None:
+        return
+    rates = by_place[chosen.rows]
+    seen = np.flatnonzero(np.isfinite(rates).any(axis=1))
+    if not len(seen):
+        return
+    rates = rates[seen[-1]].reshape(size)
+    beside = make_axes_locatable(ax).append_axes("right", size="55%", pad=0.85)
+    colors = colormaps["viridis"].with_extremes(under=MID_RED, bad=PALE)
+    beside.imshow(rates, cmap=colors, vmin=1e-12, vmax=1.0, aspect="equal", interpolation="nearest")
+    beside.set_xticks([])
+    beside.set_yticks([])
+    beside.spines[:].set_color(GREY)
+    dead = int((rates == 0).sum())
+    beside.set_xlabel(f"{dead} of {rates.size} positions dead\nepoch {chosen.epochs[seen[-1]]}", fontsize=SMALL)
+
+
+def spatial_size(shape: Sequence[int | None], channels: int, places: int) -> tuple[int, int] | None:
+    """Height and width of a layer's two spatial axes; `None` where it does not have two, of known size.
+
+    Example:
+
+    >>> spatial_size((None, 8, 6, 16), 16, 48), spatial_size((None, 16, 8, 6), 16, 48)
+    ((8, 6), (8, 6))
+    >>> spatial_size((None, 48, 16), 16, 48) is None
+    True
+    """
+    if len(shape) != 4:
+        return None
+    for height, width, depth in ((shape[1], shape[2], shape[3]), (shape[2], shape[3], shape[1])):
+        if height and width and depth == channels and height * width == places:
+            return height, width
+    return None

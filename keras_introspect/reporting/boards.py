@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from keras_introspect import plots
-from keras_introspect.notable import notable
+from keras_introspect.diagnosis.places import judged_for_death, latest, values_of
 from keras_introspect.plots.training_curves import metric_names
 from keras_introspect.plots.update_board import with_ratio
 from keras_introspect.recording import Recording
@@ -21,6 +22,7 @@ NAMES = (
 )
 _ON_THE_DASHBOARD = 2  # metrics
 _MOST_LAYERS = 3  # whose channels are drawn
+_DEAD_DRAWN = 0.05  # of its channels: then they are worth a picture
 
 
 class Board(NamedTuple):
@@ -103,16 +105,19 @@ def _activity(recording: Recording, view: str) -> Board:
 
 def _units(recording: Recording) -> Iterator[Board]:
     """The channels of the layers with the worst dead rates."""
-    dead = [entry for entry in notable(recording, 1000) if entry.statistic == "dead_rate"]
-    drawn = 0
-    for entry in dead:
-        series = recording[entry.view]
-        if "activation_rate" not in series.unit_statistics or entry.name not in series.unit("activation_rate"):
-            continue
-        if drawn == _MOST_LAYERS:
-            return
-        drawn += 1
-        chosen = series.sel(entry.name)
+    for view in ("layer_outputs", "val_layer_outputs"):
+        if view in recording and {"dead_rate"} <= set(recording[view].statistics) and len(recording[view].epochs):
+            break
+    else:
+        return
+    series = recording[view]
+    if "activation_rate" not in series.unit_statistics:
+        return
+    rates = np.where(judged_for_death(recording, view), np.nan_to_num(latest(values_of(series, "dead_rate"))), 0.0)
+    known = series.unit("activation_rate")
+    worst = [series.names[i] for i in np.argsort(-rates, kind="stable") if rates[i] >= _DEAD_DRAWN]
+    for name in [name for name in worst if name in known][:_MOST_LAYERS]:
+        chosen = series.sel(name)
 
         def draw(chosen: object = chosen) -> Figure:
             figure = plots.unit_activity(chosen).figure  # type: ignore[arg-type]
@@ -121,8 +126,8 @@ def _units(recording: Recording) -> Iterator[Board]:
 
         yield Board(
             "unit_activity",
-            entry.view,
-            f"Which channels of {entry.name} work?",
+            view,
+            f"Which channels of {name} work?",
             "The activation rate of each channel, sorted. The stretch on zero at the left is as long as channels are "
             "dead.",
             1000,

@@ -1,4 +1,4 @@
-"""What a report says in words: the run, what was looked for, how it was configured."""
+"""What a report says in words: the run, and how it was configured."""
 
 import importlib.metadata
 import json
@@ -8,18 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_introspect.plots._data import number
-from keras_introspect.plots.update_board import with_ratio
 from keras_introspect.recording import Recording
 
 _MOST_FIGURES = 8
-
-
-class Check(NamedTuple):
-    """Something that was looked for, whether the recording has the data for it, and if not, how to have it."""
-
-    what: str
-    done: bool
-    mend: str
 
 
 class Fact(NamedTuple):
@@ -54,24 +45,6 @@ def last_logs(recording: Recording) -> list[Fact]:
         value = float(values[-1])
         found.append(Fact(key, number(value) if np.isfinite(value) else str(value)))
     return found[:_MOST_FIGURES]
-
-
-def checks(recording: Recording) -> list[Check]:
-    """What `notable` looks for, and whether this recording lets it."""
-
-    def has(view: str, *statistics: str) -> bool:
-        return view in recording and len(recording[view].epochs) > 0 and {*statistics} <= {*recording[view].statistics}
-
-    dead = any(has(view, "dead_rate") for view in ("layer_outputs", "val_layer_outputs"))
-    ratio = "updates" in recording and "update_ratio" in with_ratio(recording).statistics
-    finite = "loss" in recording.logs or any("nonfinite" in series.statistics for series in recording.values())
-    return [
-        Check("non-finite values", finite, 'collect "moments"'),
-        Check("vanishing and exploding gradients", has("gradients", "rms"), "add Gradients()"),
-        Check("dead channels", dead, "add LayerOutputs()"),
-        Check("step size", ratio, "add Updates()"),
-        Check("gradients that flip sign", has("gradients", "oscillation"), 'collect "signal_to_noise"'),
-    ]
 
 
 def configuration(recording: Recording) -> list[Fact]:

@@ -12,15 +12,15 @@ from typing import Any
 
 from keras_introspect import plots
 from keras_introspect.atomic import write_atomically
+from keras_introspect.diagnosis import diagnose
 from keras_introspect.errors import unknown_name
-from keras_introspect.notable import notable
 from keras_introspect.plots._data import check_recording
 from keras_introspect.recording import Recording
 from keras_introspect.reporting import facts, table
 from keras_introspect.reporting.boards import NAMES, Board, available_boards
 from keras_introspect.reporting.pictures import picture
 
-_MOST_NAMED = 8  # of what stands out: the first screen
+_MOST_NAMED = 6  # findings on the first screen
 
 
 def report(
@@ -31,8 +31,8 @@ def report(
 ) -> Path:
     """Writes all of a run into one HTML file, to be opened, mailed or kept: it needs no network and no other file.
 
-    What stands out comes first, by name; then the dashboard; the boards; a table of every tensor that can be sorted
-    and searched; what was not observed, and why; how the run was configured.
+    What is wrong comes first, with its evidence and what to try; then the dashboard; the boards; a table of every
+    tensor that can be sorted and searched; what was not observed, and why; how the run was configured.
 
     Args:
         recording: what was observed.
@@ -84,7 +84,7 @@ def render(
     environment = _environment()
     check_recording(recording, "report")
     wanted = NAMES if chosen is None else _checked(chosen)
-    entries = notable(recording, limit=1000)
+    found = diagnose(recording)
     shown = table.columns(recording)
     script, style = _asset("report.js"), _asset("report.css")
     points = sum(len(series.names) * len(series.epochs) for series in recording.values())
@@ -98,14 +98,14 @@ def render(
             style_hash=_hash(style),
             headline=facts.headline(recording),
             logs=facts.last_logs(recording),
-            findings=[(entry, table.number_of_row(recording, entry)) for entry in entries],
+            found=found,
+            findings=[(finding, table.rows_of(recording, finding)) for finding in found],
             most_named=_MOST_NAMED,
-            bad=sum(entry.severity == "error" for entry in entries),
-            checks=facts.checks(recording),
+            bad=found.count("error"),
             dashboard=picture(plots.dashboard(recording), points),
             boards=[_drawn(board) for board in available_boards(recording) if board.picture in wanted],
             columns=shown,
-            rows=table.rows(recording, entries, shown),
+            rows=table.rows(recording, found, shown),
             views=[view for view, series in recording.items() if view != "metrics" and len(series.epochs)],
             unobserved=recording.unobserved,
             configuration=facts.configuration(recording),

@@ -1,11 +1,11 @@
 """The table of every tensor: its statistics in the last epoch, and how its size went."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from keras_introspect.notable import Notable
+from keras_introspect.diagnosis import Finding
 from keras_introspect.plots._data import number, percent, shape_text
 from keras_introspect.plots.update_board import with_ratio
 from keras_introspect.recording import Recording, Series
@@ -82,17 +82,18 @@ def columns(recording: Recording) -> list[Column]:
     ]
 
 
-def rows(recording: Recording, entries: list[Notable], shown: list[Column]) -> Iterator[Row]:
+def rows(recording: Recording, findings: Iterable[Finding], shown: list[Column]) -> Iterator[Row]:
     """A row for each tensor of each view, in the order of the model.
 
     Args:
         recording: what was observed.
-        entries: what stands out in it, worst first.
+        findings: what was found in it, worst first.
         shown: of `columns`.
     """
-    remarks: dict[tuple[str, str], list[Notable]] = {}
-    for entry in entries:
-        remarks.setdefault((entry.view, entry.name), []).append(entry)
+    remarks: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        for name in finding.where if finding.severity != "info" else ():
+            remarks.setdefault((finding.view, name), []).append(finding)
     count = 0
     for view, series in _tensors(recording):
         last = {column.key: _column(series, column.key) for column in shown}
@@ -108,7 +109,7 @@ def rows(recording: Recording, entries: list[Notable], shown: list[Column]) -> I
                 shape_text(shape),
                 int(np.prod(known)),
                 about[0].severity if about else "",
-                "; ".join(entry.sentence for entry in about),
+                "; ".join(finding.summary for finding in about),
                 [last[column.key][i] for column in shown],
                 trend,
                 trend_remark,
@@ -116,14 +117,16 @@ def rows(recording: Recording, entries: list[Notable], shown: list[Column]) -> I
             count += 1
 
 
-def number_of_row(recording: Recording, entry: Notable) -> int | None:
-    """The row that an entry is about; `None` where it is about no tensor, but about Keras's logs."""
-    count = 0
+def rows_of(recording: Recording, finding: Finding) -> dict[str, int | None]:
+    """The places of a finding, each with its row; `None` where it is no tensor, but one of Keras's logs, say."""
+    start = 0
+    numbers: dict[str, int | None] = dict.fromkeys(finding.where)
     for view, series in _tensors(recording):
-        if view == entry.view and entry.name in series.names:
-            return count + series.names.index(entry.name)
-        count += len(series.names)
-    return None
+        if view == finding.view:
+            index = {name: i for i, name in enumerate(series.names)}
+            numbers.update({name: start + index[name] for name in numbers if name in index})
+        start += len(series.names)
+    return numbers
 
 
 def _tensors(recording: Recording) -> Iterator[tuple[str, Series]]:

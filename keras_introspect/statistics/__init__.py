@@ -5,13 +5,35 @@ from collections.abc import Iterable
 from keras_introspect.errors import unknown_name
 from keras_introspect.statistics.activity import Activity
 from keras_introspect.statistics.base import Context, Piece, Statistic
+from keras_introspect.statistics.implicit_rate import ImplicitRate
 from keras_introspect.statistics.moments import Moments
+from keras_introspect.statistics.per_unit import PerUnit
 from keras_introspect.statistics.quantiles import Quantiles
+from keras_introspect.statistics.signal_to_noise import SignalToNoise
 from keras_introspect.statistics.spec import TensorSpec
+from keras_introspect.statistics.update_ratio import UpdateRatio
+from keras_introspect.statistics.values import Values
 
-__all__ = ["NAMED", "Activity", "Context", "Moments", "Piece", "Quantiles", "Statistic", "TensorSpec", "resolve"]
+__all__ = [
+    "NAMED",
+    "Activity",
+    "Context",
+    "ImplicitRate",
+    "Moments",
+    "PerUnit",
+    "Piece",
+    "Quantiles",
+    "SignalToNoise",
+    "Statistic",
+    "TensorSpec",
+    "UpdateRatio",
+    "Values",
+    "resolve",
+]
 
-NAMED: dict[str, type[Statistic]] = {cls.name: cls for cls in (Moments, Activity, Quantiles)}
+NAMED: dict[str, type[Statistic]] = {
+    cls.name: cls for cls in (Moments, Activity, Quantiles, PerUnit, SignalToNoise, UpdateRatio, ImplicitRate, Values)
+}
 
 
 def resolve(statistics: str | Statistic | Iterable[str | Statistic]) -> tuple[Statistic, ...]:

@@ -53,6 +53,12 @@ class Activity(Statistic):
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         return a + b
 
+    def restated(self, state: np.ndarray, spec: TensorSpec, wider: TensorSpec) -> np.ndarray | None:
+        size, channels, positions = np.split(state, [1, 1 + _channels(spec)])
+        if _channels(wider) != _channels(spec):
+            channels = channels.sum(axis=0, keepdims=True)
+        return np.concatenate([size, channels, positions if wider.positions == spec.positions else positions[:0]])
+
     @property
     def step_fields(self) -> int:
         return 4
@@ -98,6 +104,11 @@ class Activity(Statistic):
             "spatial_dead_rate": np.mean(positions == 0) if len(positions) else math.nan,
         }
 
+    def kept(self, state: np.ndarray, spec: TensorSpec) -> dict[str, np.ndarray]:
+        size, channels, positions = np.split(state[:, 0], [1, 1 + _channels(spec)])
+        units = channels if spec.channels is not None else channels[:0]
+        return {"elements": size, "zero_channels": units == 0, "zero_positions": positions == 0}
+
 
 def _channels(spec: TensorSpec) -> int:
     """Rows for channels: one for them all where their number varies."""
@@ -112,16 +123,19 @@ def _nonzero(values: Any, spec: TensorSpec) -> list[Any]:
     """Non-zero elements of each channel, and of each position: float64 vectors."""
     rank = len(spec.shape)
     nonzero = tf.cast(tf.not_equal(values, tf.zeros([], values.dtype)), tf.float32)
-    if spec.channel_axis is None or spec.channels is None:
+    if spec.channel_axis is None:
         return [tf.reshape(tf.cast(tf.reduce_sum(nonzero), tf.float64), [1])]
     if rank == 1:
-        return [tf.cast(nonzero, tf.float64)]
+        return [_all_in_one(tf.cast(nonzero, tf.float64), spec)]
     # A float32 sum over one axis is exact up to 2^24 elements; the rest, a small tensor, is summed in float64.
     counts = tf.cast(tf.reduce_sum(nonzero, axis=0), tf.float64)
     axis = spec.channel_axis - 1
-    if rank == 2:
-        return [counts]
     channels = tf.reduce_sum(counts, axis=[i for i in range(rank - 1) if i != axis])
-    if not spec.positions:
-        return [channels]
-    return [channels, tf.reshape(tf.reduce_sum(counts, axis=axis), [-1])]
+    found = [_all_in_one(channels, spec)]
+    if spec.positions:
+        found.append(tf.reshape(tf.reduce_sum(counts, axis=axis), [-1]))
+    return found
+
+
+def _all_in_one(channels: Any, spec: TensorSpec) -> Any:
+    return tf.reduce_sum(channels, keepdims=True) if spec.channels is None else channels

@@ -19,16 +19,14 @@ class Piece(NamedTuple):
         zeros: int64 scalar, how many elements more there are that are all zero (the untouched rows of a sparse
             gradient); `None` where there are none.
         states: name of a statistic → its state, where it was taken already: in a loop, whose tensors do not get out.
+        beside: further tensors of the same variable, by name, for statistics that compare: see the collector.
     """
 
     values: Any
     spec: TensorSpec
     zeros: Any = None
     states: Mapping[str, Any] = {}
-
-    def has(self, statistic: "Statistic") -> bool:
-        """Whether the statistic can be had of this piece."""
-        return self.values is not None or statistic.name in self.states
+    beside: Mapping[str, Any] = {}
 
 
 class Context(NamedTuple):
@@ -37,10 +35,21 @@ class Context(NamedTuple):
     Attributes:
         step: int64 scalar: how many steps the optimizer had done.
         xla: whether the step is compiled by XLA.
+        cache: of what several statistics need of the same tensor; see `shared`.
     """
 
     step: Any = 0
     xla: bool = False
+    cache: dict[tuple[str, int], tuple[Any, Any]] | None = None
+
+    def shared(self, name: str, values: Any, compute: Callable[[Any], Any]) -> Any:
+        """`compute(values)`, once for all statistics that ask for it by this name."""
+        if self.cache is None:
+            return compute(values)
+        key = (name, id(values))
+        if key not in self.cache:
+            self.cache[key] = (values, compute(values))  # kept with its tensor, so that no id is used twice
+        return self.cache[key][1]
 
 
 class Statistic:
@@ -53,7 +62,11 @@ class Statistic:
 
     Attributes:
         name: what a user writes in `statistics=[...]`.
-        series: the names of the numbers it yields.
+        series: the names of the numbers it yields, one a tensor.
+        unit_series: the names of the numbers it yields for each channel.
+        only_of: the keys of the collectors that it needs, where it does not take any tensor.
+        logged: series name → how the epoch logs sum it up over the tensors: "mean", "median", "min", "max" or "sum".
+            The package's own statistics have none: what is logged of them stands in the collectors.
         initial: the state of nothing, a number a field: merging it changes nothing.
         dtype: of the state.
         version: raise it when a new release changes what the state or the series mean: a saved state of another version
@@ -62,6 +75,9 @@ class Statistic:
 
     name: ClassVar[str]
     series: ClassVar[tuple[str, ...]]
+    unit_series: ClassVar[tuple[str, ...]] = ()
+    only_of: ClassVar[tuple[str, ...]] = ()
+    logged: ClassVar[Mapping[str, str]] = {}
     initial: ClassVar[tuple[float, ...]]
     dtype: ClassVar[str] = "float64"
     version: ClassVar[int] = 1
@@ -72,7 +88,7 @@ class Statistic:
 
     @property
     def step_fields(self) -> int:
-        """The length of the vectors that `step_state` yields."""
+        """The length of the vectors that `step_state` yields; 0 where single steps are not kept."""
         return self.fields
 
     @property
@@ -83,6 +99,10 @@ class Statistic:
     def rows(self, spec: TensorSpec) -> int:
         """How many rows the state of such a tensor has."""
         return 1
+
+    def takes(self, piece: Piece) -> bool:
+        """Whether the statistic can be had of this piece."""
+        return piece.values is not None or self.name in piece.states
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         """The states of some tensors, below each other.
@@ -106,9 +126,39 @@ class Statistic:
         """
         raise NotImplementedError
 
+    def update(self, state: Any, new: Any, specs: Sequence[TensorSpec]) -> Any:
+        """The state after one step more, on the device; default: their merge.
+
+        Args:
+            state: of the steps so far, of shape (sum of the rows, fields).
+            new: of one step, of the same shape.
+            specs: the tensors.
+        """
+        return self.merge(state, new, tf)
+
+    def restated(self, state: np.ndarray, spec: TensorSpec, wider: TensorSpec) -> np.ndarray | None:
+        """A state of a tensor of one shape as that of `wider`, which fits other shapes too; `None`: it cannot be."""
+        return state if self.rows(spec) == self.rows(wider) else None
+
     def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
         """The numbers of one tensor from its state of shape (rows, fields): series name → scalar, or array (Q,)."""
         raise NotImplementedError
+
+    def unit_result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, np.ndarray]:
+        """The numbers of each channel of one tensor: unit series name → array (channels,)."""
+        return {}
+
+    def kept(self, state: np.ndarray, spec: TensorSpec) -> dict[str, np.ndarray]:
+        """What a recording keeps of a state so that recordings can be merged, where the results do not tell it.
+
+        Args:
+            state: of shape (rows, fields).
+            spec: the tensor.
+
+        Returns:
+            Key → vector; best mostly zero. `keras_introspect.merging` knows the keys.
+        """
+        return {}
 
     def step_state(self, state: Any, specs: Sequence[TensorSpec]) -> Any:
         """What the series of single steps need, on the device: a vector a tensor.
@@ -186,5 +236,55 @@ def once(*signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
+def branch(condition: Any, first: Callable[..., Any], second: Callable[..., Any], *args: Any) -> Any:
+    """`first(*args)` where the condition holds, else `second(*args)`: functions made by `once`, not traced anew.
+
+    Both give one float64 tensor of the same shape.
+    """
+    if tf.executing_eagerly():
+        return first(*args) if condition else second(*args)
+    then_branch, else_branch = first.concrete(), second.concrete()  # type: ignore[attr-defined]
+    (result,) = tf.raw_ops.StatelessIf(
+        cond=condition, input=list(args), Tout=[tf.float64], then_branch=then_branch, else_branch=else_branch
+    )
+    return tf.ensure_shape(result, then_branch.output_shapes)
+
+
+def sums_of(piece: Piece, context: Context) -> Any:
+    """Σx, Σx², minimum and maximum of one tensor, in one pass each: float64, shape (4,); NaN spoils them all."""
+    return context.shared("sums", piece.values, functools.partial(_sums, xla=context.xla))
+
+
+def _sums(values: Any, xla: bool) -> Any:
+    vector = flat(values)
+    if vector.dtype == tf.float64:
+        return _wide_vector_sums(vector)
+    rest = values.shape[1:]
+    if xla or values.shape.rank in (None, 0, 1) or not rest.is_fully_defined() or rest.num_elements() < _COLUMNS:
+        return _vector_sums(vector)
+    return _matrix_sums(tf.reshape(vector, [-1, rest.num_elements()]))
+
+
+_COLUMNS = 64  # from so many on, reducing the first axis first is the faster way: it needs no horizontal sums
+
+
 VECTOR = tf.TensorSpec([None], tf.float32)
 WIDE_VECTOR = tf.TensorSpec([None], tf.float64)
+MATRIX = tf.TensorSpec([None, None], tf.float32)
+
+
+def _four_sums(x: Any) -> Any:
+    numbers = [tf.reduce_sum(x), 2.0 * tf.nn.l2_loss(x), tf.reduce_min(x), tf.reduce_max(x)]
+    return tf.cast(tf.stack(numbers), tf.float64)
+
+
+_vector_sums = once(VECTOR)(_four_sums)
+_wide_vector_sums = once(WIDE_VECTOR)(_four_sums)
+
+
+@once(MATRIX)
+def _matrix_sums(x: Any) -> Any:
+    norms = tf.cast(tf.raw_ops.EuclideanNorm(input=x, axis=[0]), tf.float64)
+    total = tf.reduce_sum(tf.cast(tf.reduce_sum(x, axis=0), tf.float64))
+    low, high = tf.reduce_min(tf.reduce_min(x, axis=0)), tf.reduce_max(tf.reduce_max(x, axis=0))
+    return tf.stack([total, tf.reduce_sum(norms * norms), tf.cast(low, tf.float64), tf.cast(high, tf.float64)])

@@ -13,9 +13,11 @@ from keras_introspect.statistics.base import (
     Context,
     Piece,
     Statistic,
+    branch,
     flat,
     once,
     sizes,
+    sums_of,
     zeros_of,
 )
 from keras_introspect.statistics.spec import TensorSpec
@@ -30,10 +32,11 @@ class Moments(Statistic):
     """Moments of all finite elements of all observed steps.
 
     `count` (finite elements), `mean`, `std` (population), `rms` = sqrt(Σx²/count), `l2_norm` = sqrt(Σx²), `mean_abs`,
-    `min`, `max`, and `nonfinite`, the number of NaN and infinite elements, which enter nothing else.
+    `min`, `max`, and `nonfinite`, the number of NaN and infinite elements, which enter nothing else;
+    `first_nonfinite_step`, in epochs that had one, is the first optimizer step with it.
 
-    State, one row: count, mean, M2 = Σ(x − mean)², Σ|x|, min, max, nonfinite. Merged by the pairwise update of
-    Chan, Golub and LeVeque (1979), which is exact also where |mean| is 1e4 times the deviation.
+    State, one row: count, mean, M2 = Σ(x − mean)², Σ|x|, min, max, nonfinite, its first step. Merged by the pairwise
+    update of Chan, Golub and LeVeque (1979), which is exact also where |mean| is 1e4 times the deviation.
 
     Example:
 
@@ -48,20 +51,34 @@ class Moments(Statistic):
     """
 
     name = "moments"
-    series = ("count", "mean", "std", "rms", "l2_norm", "mean_abs", "min", "max", "nonfinite")
-    initial: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf, 0.0)
+    series = (
+        "count",
+        "mean",
+        "std",
+        "rms",
+        "l2_norm",
+        "mean_abs",
+        "min",
+        "max",
+        "nonfinite",
+        "first_nonfinite_step",
+    )
+    version = 2
+    initial: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf, 0.0, math.inf)
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         vectors = [flat(piece.values) for piece in pieces]
-        sums = tf.stack([_wide_sums(x) if x.dtype == tf.float64 else _sums(x) for x in vectors])
-        total, squares, total_abs, low, high = tf.unstack(sums, axis=1)
+        sums = [sums_of(piece, context) for piece in pieces]
+        total_abs = tf.stack([_sum_of_magnitudes(x, of, context) for x, of in zip(vectors, sums, strict=True)])
+        total, squares, low, high = tf.unstack(tf.stack(sums), axis=1)
         size = sizes(vectors)
 
         constant = low == high
         mean = tf.where(constant, low, tf.math.divide_no_nan(total, size))
         m2 = tf.where(constant, tf.zeros_like(squares), squares - tf.math.divide_no_nan(total * total, size))
         nothing = size == 0.0
-        state = tf.stack([size, mean, m2, total_abs, low, high, tf.zeros_like(size)], axis=-1)
+        never = tf.fill(tf.shape(size), tf.constant(math.inf, tf.float64))
+        state = tf.stack([size, mean, m2, total_abs, low, high, tf.zeros_like(size), never], axis=-1)
         state = tf.where(nothing[:, None], tf.constant([self.initial], tf.float64), state)
         # One float32 pass is exact enough, unless something is not finite, squares left the range, or cancelled.
         finite = tf.math.is_finite(squares) & tf.math.is_finite(total) & tf.math.is_finite(total_abs)
@@ -71,7 +88,9 @@ class Moments(Statistic):
         def carefully() -> Any:
             rows = tf.unstack(state, num=len(vectors))
             flags = tf.unstack(exact, num=len(vectors))
-            return tf.stack([_corrected(*row) for row in zip(flags, vectors, rows, strict=True)])
+            right = tf.stack([_corrected(*row) for row in zip(flags, vectors, rows, strict=True)])
+            first = tf.where(right[:, 6] > 0, tf.cast(context.step, tf.float64), never)
+            return tf.concat([right[:, :7], first[:, None]], axis=1)
 
         state = tf.cond(tf.reduce_all(exact), lambda: state, carefully)
         zeros = zeros_of(pieces)
@@ -79,33 +98,31 @@ class Moments(Statistic):
             return state
         some, none = tf.zeros_like(zeros), tf.fill(tf.shape(zeros), tf.constant(math.inf, tf.float64))
         low, high = tf.where(zeros > 0, some, none), tf.where(zeros > 0, some, -none)
-        return self.merge(state, tf.stack([zeros, some, some, some, low, high, some], axis=-1), tf)
+        return self.merge(state, tf.stack([zeros, some, some, some, low, high, some, never], axis=-1), tf)
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
-        count = a[..., 0] + b[..., 0]
-        safe = xp.where(count > 0, count, xp.ones_like(count))
-        share = b[..., 0] / safe
-        delta = b[..., 1] - a[..., 1]
         fields = [
-            count,
-            a[..., 1] + delta * share,
-            a[..., 2] + b[..., 2] + delta * delta * a[..., 0] * share,
+            *merge_moments(a, b, xp),
             a[..., 3] + b[..., 3],
             xp.minimum(a[..., 4], b[..., 4]),
             xp.maximum(a[..., 5], b[..., 5]),
             a[..., 6] + b[..., 6],
+            xp.minimum(a[..., 7], b[..., 7]),
         ]
         return xp.stack(fields, axis=-1)
 
     def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
-        return self._numbers(state[0])
+        numbers = self._numbers(state[0])
+        if np.isfinite(state[0, 7]):
+            numbers["first_nonfinite_step"] = state[0, 7]
+        return numbers
 
     def step_result(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
         return self._numbers(vectors)
 
     def _numbers(self, state: np.ndarray) -> dict[str, Any]:
         """From states along the last axis; NaN where nothing was observed, or nothing finite."""
-        count, mean, m2, total_abs, low, high, nonfinite = np.moveaxis(np.asarray(state, np.float64), -1, 0)
+        count, mean, m2, total_abs, low, high, nonfinite, _ = np.moveaxis(np.asarray(state, np.float64), -1, 0)
         some = np.where(count > 0, count, np.nan)
         mean_square = m2 / some + mean * mean
         return {
@@ -127,17 +144,31 @@ class Moments(Statistic):
         mean = tf.math.divide_no_nan(total, count)
         m2 = tf.maximum(squares - total * mean, 0.0)
         none = tf.constant(math.inf, tf.float64)
-        return tf.stack([count, mean, m2, total_abs, none, -none, nonfinite])[None]
+        return tf.stack([count, mean, m2, total_abs, none, -none, nonfinite, none])[None]
 
 
-def _five_sums(x: Any) -> Any:
-    """Σx, Σx², Σ|x|, minimum and maximum: float64, each from one pass in the precision of `x`."""
-    numbers = [tf.reduce_sum(x), 2.0 * tf.nn.l2_loss(x), tf.reduce_sum(tf.abs(x)), tf.reduce_min(x), tf.reduce_max(x)]
-    return tf.cast(tf.stack(numbers), tf.float64)
+def merge_moments(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
+    """Count, mean and M2 of a union, from states whose first fields these are: Chan, Golub and LeVeque (1979)."""
+    count = a[..., 0] + b[..., 0]
+    share = b[..., 0] / xp.where(count > 0, count, xp.ones_like(count))
+    delta = b[..., 1] - a[..., 1]
+    return count, a[..., 1] + delta * share, a[..., 2] + b[..., 2] + delta * delta * a[..., 0] * share
 
 
-_sums = once(VECTOR)(_five_sums)
-_wide_sums = once(WIDE_VECTOR)(_five_sums)
+def _sum_of_magnitudes(x: Any, sums: Any, context: Context) -> Any:
+    """Σ|x|, float64: a pass of its own only where some element may be negative."""
+    wide = x.dtype == tf.float64
+    known, compute = (_total, _wide_magnitudes) if wide else (_narrow_total, _magnitudes)
+    if context.xla:
+        return compute(x, sums)
+    return branch(sums[2] >= 0.0, known, compute, x, sums)
+
+
+_SUMS = tf.TensorSpec([4], tf.float64)
+_total, _narrow_total = (once(spec, _SUMS)(lambda x, sums: sums[0]) for spec in (WIDE_VECTOR, VECTOR))
+_wide_magnitudes, _magnitudes = (
+    once(spec, _SUMS)(lambda x, sums: tf.cast(tf.reduce_sum(tf.abs(x)), tf.float64)) for spec in (WIDE_VECTOR, VECTOR)
+)
 
 
 def _careful_state(x: Any) -> Any:
@@ -157,26 +188,17 @@ def _careful_state(x: Any) -> Any:
             tf.reduce_min(tf.where(finite, x, tf.fill(tf.shape(x), tf.constant(math.inf, tf.float64)))),
             tf.reduce_max(tf.where(finite, x, tf.fill(tf.shape(x), tf.constant(-math.inf, tf.float64)))),
             tf.cast(tf.size(x), tf.float64) - count,
+            tf.constant(math.inf, tf.float64),
         ]
     )
 
 
-_ROW = tf.TensorSpec([7], tf.float64)
+_ROW = tf.TensorSpec([8], tf.float64)
 _keep, _keep_wide = (once(spec, _ROW)(lambda x, row: tf.identity(row)) for spec in (VECTOR, WIDE_VECTOR))
 _redo, _redo_wide = (once(spec, _ROW)(lambda x, row: _careful_state(x)) for spec in (VECTOR, WIDE_VECTOR))
 
 
 def _corrected(exact: Any, x: Any, row: Any) -> Any:
-    """The row where it is exact, or the careful state: a branch that is not traced for each tensor anew."""
-    wide = x.dtype == tf.float64
-    keep, redo = (_keep_wide, _redo_wide) if wide else (_keep, _redo)
-    if tf.executing_eagerly():
-        return keep(x, row) if exact else redo(x, row)
-    (result,) = tf.raw_ops.StatelessIf(
-        cond=exact,
-        input=[x, row],
-        Tout=[tf.float64],
-        then_branch=keep.concrete(),  # type: ignore[attr-defined]
-        else_branch=redo.concrete(),  # type: ignore[attr-defined]
-    )
-    return tf.ensure_shape(result, [7])
+    """The row where it is exact, or the careful state."""
+    keep, redo = (_keep_wide, _redo_wide) if x.dtype == tf.float64 else (_keep, _redo)
+    return branch(exact, keep, redo, x, row)

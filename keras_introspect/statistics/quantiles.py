@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
+from keras_introspect.sketch import BINS, CENTRES, read_out
 from keras_introspect.statistics.base import (
     VECTOR,
     WIDE_VECTOR,
@@ -15,13 +16,28 @@ from keras_introspect.statistics.base import (
     Statistic,
     flat,
     once,
+    sums_of,
     zeros_of,
 )
-from keras_introspect.statistics.sketch import BINS, quantiles
 from keras_introspect.statistics.spec import TensorSpec
 
 DEFAULT_LEVELS = (0.0, 12.5, 25.0, 37.5, 50.0, 62.5, 75.0, 87.5, 100.0)
 _FINITE = BINS.size - 3
+
+
+def checked_levels(levels: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Percentages as an array, shape (Q,).
+
+    Raises:
+        ValueError: they are not ascending percentages from 0 to 100.
+    """
+    chosen = np.asarray(levels, np.float64)
+    ascending = chosen.ndim == 1 and len(chosen) and np.all(np.diff(chosen) > 0)
+    if not ascending or not 0 <= chosen[0] <= chosen[-1] <= 100:
+        raise ValueError(
+            f"levels={levels!r}; expected ascending percentages from 0 to 100, such as (0, 25, 50, 75, 100)."
+        )
+    return chosen
 
 
 class Quantiles(Statistic):
@@ -58,24 +74,20 @@ class Quantiles(Statistic):
     """
 
     name = "quantiles"
-    series = ("quantiles", "magnitude_quantiles", "sign_balance", "log_magnitude_mean", "log_magnitude_std")
+    series: ClassVar[tuple[str, ...]] = (
+        "quantiles",
+        "magnitude_quantiles",
+        "sign_balance",
+        "log_magnitude_mean",
+        "log_magnitude_std",
+    )
     initial: ClassVar[tuple[float, ...]] = (*[0.0] * BINS.size, math.inf, -math.inf)
     dtype = "float32"
 
-    def __init__(self, levels: Sequence[float] = DEFAULT_LEVELS, sample: int | None = 4096) -> None:
-        chosen = np.asarray(levels, np.float64)
-        if (
-            chosen.ndim != 1
-            or not len(chosen)
-            or np.any(np.diff(chosen) <= 0)
-            or not 0 <= chosen[0] <= chosen[-1] <= 100
-        ):
-            raise ValueError(
-                f"levels={levels!r}; expected ascending percentages from 0 to 100, such as (0, 25, 50, 75, 100)."
-            )
+    def __init__(self, levels: Sequence[float] | np.ndarray = DEFAULT_LEVELS, sample: int | None = 4096) -> None:
         if sample is not None and (not isinstance(sample, int) or sample < 1):
             raise ValueError(f"sample={sample!r}; expected a positive number of elements, or None for all of them.")
-        self.levels = chosen
+        self.levels = checked_levels(levels)
         self.sample = sample
 
     @property
@@ -99,7 +111,7 @@ class Quantiles(Statistic):
         zeros = zeros_of(pieces)
         if zeros is not None:
             counts += tf.cast(zeros, tf.float32)[:, None] * tf.one_hot(BINS.zero, BINS.size)[None]
-        return tf.concat([counts, _extremes(vectors, zeros)], axis=1)
+        return tf.concat([counts, _extremes(pieces, vectors, zeros, context)], axis=1)
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         column = np.arange(self.fields)
@@ -119,32 +131,18 @@ class Quantiles(Statistic):
         magnitude = counts[:, zero:] + tf.pad(mirrored, [[0, 0], [1, 0]])
         largest = tf.maximum(tf.abs(low), tf.abs(high))
         smallest = tf.where((low <= 0) & (high >= 0), tf.zeros_like(low), tf.minimum(tf.abs(low), tf.abs(high)))
-        values = self._quantiles(counts, BINS.lower, BINS.upper, low, high, low)
-        magnitudes = self._quantiles(magnitude, BINS.lower[zero:], BINS.upper[zero:], smallest, largest, None)
+        values = step_values_at(self.levels, state)
+        upper = BINS.upper[zero:]
+        magnitudes = _quantiles(self.levels, magnitude, BINS.lower[zero:], upper, smallest, largest, None)
         negative = tf.reduce_sum(counts[:, :zero], axis=1)
         positive = tf.reduce_sum(counts[:, zero + 1 :], axis=1)
         nonzero = magnitude[:, 1:]
-        centres = tf.constant(_CENTRES, tf.float32)
+        centres = tf.constant(CENTRES, tf.float32)
         total = tf.reduce_sum(nonzero, axis=1)
         mean = tf.linalg.matvec(nonzero, centres) / total
         deviation = tf.reduce_sum(nonzero * (centres[None] - mean[:, None]) ** 2, axis=1) / total
         numbers = tf.stack([(positive - negative) / total, mean, tf.sqrt(deviation)], axis=1)
         return tf.concat([values, magnitudes, numbers], axis=1)
-
-    def _quantiles(self, counts: Any, lower: Any, upper: Any, low: Any, high: Any, lowest: Any) -> Any:
-        above = tf.cumsum(counts, axis=1)
-        total = above[:, -1:]
-        rank = tf.maximum(tf.constant(self.levels / 100.0, tf.float32)[None] * total, 1e-30)  # never an empty bin
-        i = tf.minimum(tf.searchsorted(above, rank), counts.shape[1] - 1)
-        inside = tf.gather(counts, i, batch_dims=1)
-        part = tf.math.divide_no_nan(rank - (tf.gather(above, i, batch_dims=1) - inside), inside)
-        left = tf.clip_by_value(tf.gather(tf.constant(lower, tf.float32), i), low, high)
-        right = tf.clip_by_value(tf.gather(tf.constant(upper, tf.float32), i), low, high)
-        values = left + tf.clip_by_value(part, 0.0, 1.0) * (right - left)
-        if lowest is not None:
-            values = tf.where(self.levels == 0.0, lowest, values)
-        values = tf.where(self.levels == 100.0, high, values)
-        return tf.where(total > 0, values, math.nan)
 
     def step_result(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
         number = len(self.levels)
@@ -159,43 +157,40 @@ class Quantiles(Statistic):
     # --- read-out ---
 
     def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
-        row = state[0].astype(np.float64)
-        counts, low, high = row[:_FINITE], row[_LOW], row[_LOW + 1]
-        zero = BINS.zero
-        # Edges beyond the extremes hold nothing: narrow them, so that interpolation stays inside.
-        lower, upper = np.clip(BINS.lower, low, high), np.clip(BINS.upper, low, high)
-        values = quantiles(counts, lower, upper, self.levels)
-        magnitude = counts[zero:].copy()
-        magnitude[1:] += counts[:zero][::-1]
-        largest, smallest = max(abs(low), abs(high)), 0.0 if low <= 0.0 <= high else min(abs(low), abs(high))
-        edges = np.clip(BINS.lower[zero:], smallest, largest), np.clip(BINS.upper[zero:], smallest, largest)
-        magnitudes = quantiles(magnitude, *edges, self.levels)
-        if counts.any():
-            values[self.levels == 0], values[self.levels == 100] = low, high
-            magnitudes[self.levels == 100] = largest
-        negative, positive = counts[:zero].sum(), counts[zero + 1 :].sum()
-        return {
-            "quantiles": values,
-            "magnitude_quantiles": magnitudes,
-            "sign_balance": (positive - negative) / (positive + negative) if positive + negative else math.nan,
-            **_log_magnitude(magnitude[1:]),
-        }
+        row = state[0]
+        return read_out(row[: BINS.size], float(row[_LOW]), float(row[_LOW + 1]), self.levels)
+
+    def kept(self, state: np.ndarray, spec: TensorSpec) -> dict[str, np.ndarray]:
+        return {"sketch": state[0, : BINS.size], "extremes": state[0, BINS.size :]}
 
     def get_config(self) -> dict[str, Any]:
         return {"levels": self.levels.tolist(), "sample": self.sample}
 
 
 _LOW = BINS.size  # column of the minimum; the maximum follows
-_CENTRES = np.log10(np.sqrt(np.maximum(BINS.lower, 2.0**-130) * np.maximum(BINS.upper, 2.0**-130)))[BINS.zero + 1 :]
 
 
-def _log_magnitude(counts: np.ndarray) -> dict[str, float]:
-    total = counts.sum()
-    if not total:
-        return {"log_magnitude_mean": math.nan, "log_magnitude_std": math.nan}
-    mean = float(np.sum(counts * _CENTRES) / total)
-    deviation = math.sqrt(float(np.sum(counts * (_CENTRES - mean) ** 2) / total))
-    return {"log_magnitude_mean": mean, "log_magnitude_std": deviation}
+def step_values_at(levels: np.ndarray, state: Any) -> Any:
+    """Quantiles of the values from the states (L, fields) of one step, on the device: (L, Q)."""
+    low, high = state[:, _LOW : _LOW + 1], state[:, _LOW + 1 : _LOW + 2]
+    return _quantiles(levels, state[:, :_FINITE], BINS.lower, BINS.upper, low, high, low)
+
+
+def _quantiles(levels: np.ndarray, counts: Any, lower: Any, upper: Any, low: Any, high: Any, lowest: Any) -> Any:
+    """`sketch.quantiles` on the device, of many sketches: counts (L, B), low and high (L, 1) → (L, Q)."""
+    above = tf.cumsum(counts, axis=1)
+    total = above[:, -1:]
+    rank = tf.maximum(tf.constant(levels / 100.0, tf.float32)[None] * total, 1e-30)  # never an empty bin
+    i = tf.minimum(tf.searchsorted(above, rank), counts.shape[1] - 1)
+    inside = tf.gather(counts, i, batch_dims=1)
+    part = tf.math.divide_no_nan(rank - (tf.gather(above, i, batch_dims=1) - inside), inside)
+    left = tf.clip_by_value(tf.gather(tf.constant(lower, tf.float32), i), low, high)
+    right = tf.clip_by_value(tf.gather(tf.constant(upper, tf.float32), i), low, high)
+    values = left + tf.clip_by_value(part, 0.0, 1.0) * (right - left)
+    if lowest is not None:
+        values = tf.where(levels == 0.0, lowest, values)
+    values = tf.where(levels == 100.0, high, values)
+    return tf.where(total > 0, values, math.nan)
 
 
 def _fits(vector: Any, sample: int | None) -> bool:
@@ -219,15 +214,10 @@ def _sample_of(x: Any, uniform: Any) -> Any:
     """The bins of a uniform sample of a vector, or of all of a short one, and the weights: what each stands for."""
     size = tf.size(x)
     number = tf.minimum(size, tf.size(uniform))
-    scaled = tf.cast(uniform[:number] * tf.cast(size, tf.float64), tf.int32)
+    scaled = _scaled(uniform[:number], size)
     drawn = tf.gather(x, tf.where(size > tf.size(uniform), scaled, tf.range(number)))
     weight = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(number, tf.float64))
     return _bins_of(drawn), tf.fill([number], tf.cast(weight, tf.float32))
-
-
-@once(VECTOR)
-def _ends(x: Any) -> Any:
-    return tf.stack([tf.reduce_min(x), tf.reduce_max(x)])
 
 
 @once(VECTOR)
@@ -237,9 +227,9 @@ def _finite_ends(x: Any) -> Any:
     return tf.stack([tf.reduce_min(tf.where(finite, x, low)), tf.reduce_max(tf.where(finite, x, high))])
 
 
-def _extremes(vectors: Sequence[Any], zeros: Any) -> Any:
+def _extremes(pieces: Sequence[Piece], vectors: Sequence[Any], zeros: Any, context: Context) -> Any:
     """Minimum and maximum of all finite elements: float32, shape (P, 2)."""
-    ends = tf.stack([_ends(x) for x in vectors])
+    ends = tf.cast(tf.stack([sums_of(piece, context)[2:] for piece in pieces]), tf.float32)
     finite = tf.reduce_all(tf.math.is_finite(ends))
     ends = tf.cond(finite, lambda: ends, lambda: tf.stack([_finite_ends(x) for x in vectors]))
     if zeros is None:
@@ -247,6 +237,15 @@ def _extremes(vectors: Sequence[Any], zeros: Any) -> Any:
     low, high = ends[:, 0], ends[:, 1]
     some = zeros > 0
     return tf.stack([tf.where(some, tf.minimum(low, 0.0), low), tf.where(some, tf.maximum(high, 0.0), high)], axis=1)
+
+
+def sample_positions(size: Any, number: int, step: Any) -> Any:
+    """Positions of `number` elements of a vector, drawn uniformly: int32, the same for all vectors of a size."""
+    return _scaled(_uniform(number, step), size)
+
+
+def _scaled(uniform: Any, size: Any) -> Any:
+    return tf.cast(uniform * tf.cast(size, tf.float64), tf.int32)
 
 
 def _uniform(number: int, step: Any) -> Any:

@@ -25,6 +25,13 @@ class TensorSpec(NamedTuple):
     batched: bool
     channel_axis: int | None
 
+    def joined(self, other: "TensorSpec") -> "TensorSpec":
+        """The spec that fits both: `None` for axes in which they differ; of another rank, a vector without units."""
+        if len(self.shape) != len(other.shape):
+            return TensorSpec(self.name, (None,), batched=True, channel_axis=None)
+        shape = tuple(a if a == b else None for a, b in zip(self.shape, other.shape, strict=True))
+        return self._replace(shape=shape)
+
     @property
     def channels(self) -> int | None:
         """Number of units; `None` where it varies from step to step."""

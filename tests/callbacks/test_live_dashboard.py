@@ -193,7 +193,7 @@ def test_leaves_the_weights_as_they_would_be(tmp_path: Path) -> None:
 
 def test_public_names() -> None:
     assert ki.callbacks.LiveDashboard is LiveDashboard
-    assert ki.callbacks.__all__ == ["IntrospectionTensorBoard", "LiveDashboard"]
+    assert ki.callbacks.__all__ == ["Alerts", "IntrospectionTensorBoard", "LiveDashboard"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "callbacks" in dir(ki)

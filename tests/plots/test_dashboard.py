@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_introspect.notable import notable
+from keras_introspect.diagnosis import diagnose
 from keras_introspect.plots import dashboard
 from keras_introspect.recording import Recording
 from plots.synthetic import VIEWS, synthetic
@@ -40,19 +40,24 @@ def test_no_logs_are_said():
     assert "no logs" in words(dashboard(recording))
 
 
-def test_a_healthy_run_says_that_nothing_stands_out():
-    figure = dashboard(synthetic(6, 20))
-    assert "Nothing stands out" in titles(figure)
+def test_a_healthy_run_says_that_nothing_was_found_and_what_was_looked_at():
+    recording = synthetic(6, 20)
+    figure = dashboard(recording)
+    assert diagnose(recording).headline in titles(figure)
+    assert any(title.startswith("Nothing wrong was found") for title in titles(figure))
+    assert f"{len(diagnose(recording).judged)} kinds of faults looked for" in words(figure)
     assert "no non-finite value in 5 views" in words(figure)
 
 
 def test_a_sick_run_names_what_is_wrong_and_where_to_look_next():
     recording = synthetic(6, 20, sick=True)
     figure = dashboard(recording)
-    assert "What stands out: 4 bad, 1 worth a look" in titles(figure)
-    for entry in notable(recording):
-        assert entry.name in words(figure)
-        assert entry.sentence in words(figure)
+    found = diagnose(recording)
+    assert found.headline in titles(figure)
+    for finding in found.alarms:
+        assert finding.kind.replace("_", " ") in words(figure)
+        assert finding.where[0] in words(figure)
+        assert finding.summary[:70].rsplit(" ", 1)[0] in words(figure)
     assert "Open next: conv_2/bias in gradients" in words(figure)
     assert "worst dead rate 90 % (conv_1)" in titles(figure)
 

@@ -37,3 +37,32 @@ def test_a_layer_without_channels_is_named():
     recording.add_epoch("layer_outputs", 0, ["relu", "head"], [(None, 1)] * 2, {"dead_rate": [0, 0]}, units=rates)
     with pytest.raises(ValueError, match=r"'head'.*'relu'"):
         unit_activity(recording["layer_outputs"], layers="head")
+
+
+def with_places(shape, rates):
+    recording = Recording()
+    units = {"activation_rate": {"relu": [0.5, 0.0, 0.6, 0.1, 0.2]}, "position_activation_rate": {"relu": rates}}
+    recording.add_epoch("layer_outputs", 0, ["relu"], [shape], {"dead_rate": [0.2]}, units=units)
+    return recording["layer_outputs"]
+
+
+@pytest.mark.parametrize("shape", [(None, 3, 4, 5), (None, 5, 3, 4)])
+def test_a_map_of_the_places(shape):
+    """As the feature map lies, whichever axis holds the channels; dead places have a colour of their own."""
+    rates = np.arange(12) / 12
+    ax = unit_activity(with_places(shape, rates))
+    left, right = ax.figure.axes
+    assert left is ax
+    (image,) = right.images
+    np.testing.assert_allclose(image.get_array(), rates.reshape(3, 4))
+    assert right.get_xlabel() == "1 of 12 positions dead\nepoch 0"
+    red = image.cmap(image.norm(0.0))
+    assert red != image.cmap(image.norm(0.01))
+    ax.figure.draw_without_rendering()
+    assert right.get_position().x0 > left.get_position().x1
+
+
+@pytest.mark.parametrize(("shape", "places"), [((None, 12, 5), 12), ((None, None, None, 5), 12), ((None, 5), 0)])
+def test_without_two_axes_of_known_size_there_is_no_map(shape, places):
+    ax = unit_activity(with_places(shape, np.ones(places)))
+    assert ax.figure.axes == [ax]

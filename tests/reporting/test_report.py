@@ -1,5 +1,6 @@
 """The report as a file: what it holds, and that nothing in a recording can change what it is."""
 
+import html
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import keras_introspect as ki
+from keras_introspect.diagnosis import Finding, diagnose
 from keras_introspect.recording import Recording
 from keras_introspect.reporting import table
 from keras_introspect.reporting.boards import NAMES, available_boards
@@ -124,11 +126,35 @@ def test_links_lead_to_what_is_there() -> None:
 
 def test_what_stands_out_and_the_dashboard_come_first() -> None:
     text = render(synthetic(6, 20, sick=True))
-    places = [text.index(part) for part in ("gradients vanish", 'id="dashboard"', 'id="boards"', 'id="tensors"')]
+    places = [text.index(part) for part in ("vanishing gradients", 'id="dashboard"', 'id="boards"', 'id="tensors"')]
     assert places == sorted(places)
     healthy = render(synthetic(6, 20), chosen=())
-    assert "Nothing stands out" in healthy
-    assert "not possible: collect" in healthy  # and what could not be looked for is said
+    assert "Nothing wrong was found" in healthy
+    assert "Looked for: nonfinite, " in healthy
+    assert "(needs the model: diagnose(recording, model))" in healthy  # and what could not be judged is said
+
+
+def test_a_finding_says_why_and_what_to_try() -> None:
+    recording = synthetic(6, 20, sick=True)
+    text = html.unescape(render(recording, chosen=()))
+    for finding in diagnose(recording):
+        for part in (finding.kind.replace("_", " "), finding.summary, finding.cause, finding.suggestion):
+            assert part in text
+        for name, value in list(finding.evidence.items())[:8]:
+            assert f"{name} = {value:.3g}" in text
+
+
+def test_a_finding_leads_to_the_rows_of_all_its_layers() -> None:
+    recording = synthetic(4, 5)
+    finding = Finding("dead_units", "error", "dead", ("conv_2", "conv_0", "gone"), view="layer_outputs")
+    found = table.rows_of(recording, finding)
+    rows = list(table.rows(recording, [finding], []))
+    assert [(rows[found[name]].name, rows[found[name]].view) for name in ("conv_2", "conv_0")] == [
+        ("conv_2", "layer_outputs"),
+        ("conv_0", "layer_outputs"),
+    ]
+    assert found["gone"] is None
+    assert [row.name for row in rows if row.severity == "error"] == ["conv_0", "conv_2"]
 
 
 def test_the_table_holds_every_tensor_with_the_values_recorded() -> None:

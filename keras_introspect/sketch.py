@@ -1,6 +1,7 @@
-"""The bins of the log-linear sketch: signed, and finer where values usually lie. NumPy only."""
+"""The bins of the log-linear sketch: signed, and finer where values usually lie; and what it tells. NumPy only."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +66,48 @@ def _layout() -> Bins:
 
 
 BINS = _layout()
+_FINITE = BINS.size - 3
+CENTRES = np.log10(np.sqrt(np.maximum(BINS.lower, 2.0**-130) * np.maximum(BINS.upper, 2.0**-130)))[BINS.zero + 1 :]
+
+
+def read_out(counts: np.ndarray, low: float, high: float, levels: np.ndarray) -> dict[str, Any]:
+    """The series of `Quantiles` from a sketch.
+
+    Args:
+        counts: shape (BINS.size,): the weight in each bin.
+        low: the minimum.
+        high: the maximum.
+        levels: shape (Q,), percent.
+    """
+    counts = np.asarray(counts, np.float64)[:_FINITE]
+    zero = BINS.zero
+    # Edges beyond the extremes hold nothing: narrow them, so that interpolation stays inside.
+    lower, upper = np.clip(BINS.lower, low, high), np.clip(BINS.upper, low, high)
+    values = quantiles(counts, lower, upper, levels)
+    magnitude = counts[zero:].copy()
+    magnitude[1:] += counts[:zero][::-1]
+    largest, smallest = max(abs(low), abs(high)), 0.0 if low <= 0.0 <= high else min(abs(low), abs(high))
+    edges = np.clip(BINS.lower[zero:], smallest, largest), np.clip(BINS.upper[zero:], smallest, largest)
+    magnitudes = quantiles(magnitude, *edges, levels)
+    if counts.any():
+        values[levels == 0], values[levels == 100] = low, high
+        magnitudes[levels == 100] = largest
+    negative, positive = counts[:zero].sum(), counts[zero + 1 :].sum()
+    return {
+        "quantiles": values,
+        "magnitude_quantiles": magnitudes,
+        "sign_balance": (positive - negative) / (positive + negative) if positive + negative else math.nan,
+        **_log_magnitude(magnitude[1:]),
+    }
+
+
+def _log_magnitude(counts: np.ndarray) -> dict[str, float]:
+    total = counts.sum()
+    if not total:
+        return {"log_magnitude_mean": math.nan, "log_magnitude_std": math.nan}
+    mean = float(np.sum(counts * CENTRES) / total)
+    deviation = math.sqrt(float(np.sum(counts * (CENTRES - mean) ** 2) / total))
+    return {"log_magnitude_mean": mean, "log_magnitude_std": deviation}
 
 
 def quantiles(counts: np.ndarray, lower: np.ndarray, upper: np.ndarray, levels: np.ndarray) -> np.ndarray:

@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+
+from diagnosis.made_up import described, found, logged, outputs
+from keras_introspect.diagnosis import diagnose
+
+HEADS = (
+    "softmax_over_one_unit",
+    "head_loss_mismatch",
+    "logits_as_probabilities",
+    "probabilities_as_logits",
+    "squared_error_on_classes",
+    "labels_out_of_range",
+)
+SPARSE, CATEGORICAL, BINARY = "sparse_categorical_crossentropy", "categorical_crossentropy", "binary_crossentropy"
+
+
+def head(activation, loss, units=3, low=0.0, high=1.0, from_logits=False, targets=None, **logs):
+    recording = outputs(["hidden", "head"], units, min=[[0.0, low]] * 3, max=[[1.0, high]] * 3)
+    logged(recording, **{"loss": [1.0, 0.9, 0.8], **logs})
+    if targets is not None:
+        y = np.asarray(targets, float)
+        about = {
+            "min": y.min(),
+            "max": y.max(),
+            "mean": y.mean(),
+            "std": y.std(),
+            "integers": bool((y == y.round()).all()),
+        }
+        recording.metadata["data"] = {"targets": [about]}
+    return described(recording, loss, activation, units, from_logits)
+
+
+def kinds(recording):
+    return [finding.kind for finding in diagnose(recording, kinds=HEADS)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"activation": "softmax", "loss": "mean_squared_error", "units": 1, "low": 1.0}, "softmax_over_one_unit"),
+        ({"activation": "softmax", "loss": BINARY, "units": 1, "low": 1.0}, "softmax_over_one_unit"),
+        ({"activation": "sigmoid", "loss": CATEGORICAL}, "head_loss_mismatch"),
+        ({"activation": "relu", "loss": SPARSE, "high": 9.0}, "head_loss_mismatch"),
+        ({"activation": "tanh", "loss": BINARY, "units": 1, "low": -1.0}, "head_loss_mismatch"),
+        ({"activation": "sigmoid", "loss": "poisson", "units": 1}, "head_loss_mismatch"),
+        ({"activation": "linear", "loss": SPARSE, "low": -4.0, "high": 5.0}, "logits_as_probabilities"),
+        ({"activation": "linear", "loss": BINARY, "units": 1, "low": -4.0, "high": 5.0}, "logits_as_probabilities"),
+        ({"activation": "softmax", "loss": SPARSE, "from_logits": True}, "probabilities_as_logits"),
+        ({"activation": "sigmoid", "loss": BINARY, "units": 1, "from_logits": True}, "probabilities_as_logits"),
+        ({"activation": "softmax", "loss": "mean_squared_error"}, "squared_error_on_classes"),
+        ({"activation": "sigmoid", "loss": "mean_absolute_error", "accuracy": [0.5] * 3}, "squared_error_on_classes"),
+        ({"activation": "sigmoid", "loss": "mean_squared_error", "targets": [0, 1, 1]}, "squared_error_on_classes"),
+        ({"activation": "sigmoid", "loss": BINARY, "units": 1, "targets": [1, 2]}, "labels_out_of_range"),
+        ({"activation": "softmax", "loss": SPARSE, "targets": [1, 2, 3]}, "labels_out_of_range"),
+        ({"activation": "softmax", "loss": SPARSE, "targets": [0, 1 / 255]}, "labels_out_of_range"),
+        ({"activation": "sigmoid", "loss": "mean_squared_error", "targets": [0.5, 25.0]}, "labels_out_of_range"),
+        ({"activation": "relu", "loss": "mean_squared_error", "targets": [-3.0, 2.5]}, "labels_out_of_range"),
+        ({"activation": "sigmoid", "loss": BINARY, "units": 1, "loss_": [0.1, -3.0, -9.0]}, "labels_out_of_range"),
+        (
+            {"activation": "softmax", "loss": SPARSE, "loss_": [1.0, 0.1, 0.01], "accuracy": [0.1, 0.1, 0.1]},
+            "labels_out_of_range",
+        ),
+        ({"activation": "sigmoid", "loss": "mean_squared_error", "loss_": [90.0, 80.0, 80.0]}, "labels_out_of_range"),
+    ],
+)
+def test_what_does_not_fit(arguments, expected):
+    arguments = dict(arguments)
+    logs = {"loss": arguments.pop("loss_")} if "loss_" in arguments else {}
+    logs |= {"accuracy": arguments.pop("accuracy")} if "accuracy" in arguments else {}
+    recording = head(**arguments)
+    assert kinds(logged(recording, **{"loss": [1.0, 0.9, 0.8], **logs})) == [expected]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"activation": "softmax", "loss": SPARSE, "targets": [0, 1, 2]},
+        {"activation": "softmax", "loss": CATEGORICAL, "targets": [0, 1]},
+        {"activation": "linear", "loss": SPARSE, "from_logits": True, "low": -4.0, "high": 5.0},
+        {"activation": "sigmoid", "loss": BINARY, "units": 1, "targets": [0, 1]},
+        {"activation": "sigmoid", "loss": BINARY, "units": 5, "targets": [0, 1]},  # several labels at once
+        {"activation": "linear", "loss": BINARY, "units": 1, "from_logits": True, "low": -4.0, "high": 5.0},
+        {"activation": "linear", "loss": "mean_squared_error", "units": 1, "low": -4.0, "high": 5.0},
+        {"activation": "linear", "loss": "mean_absolute_error", "units": 1, "targets": [25, 346]},
+        {"activation": "sigmoid", "loss": "mean_squared_error", "units": 64, "targets": [0.0, 0.5, 1.0]},  # pixels
+        {"activation": "sigmoid", "loss": "mean_squared_error", "units": 64},
+        {"activation": "sigmoid", "loss": BINARY, "units": 64, "targets": [0.0, 0.5, 1.0]},
+        {"activation": "tanh", "loss": "mean_squared_error", "units": 3, "low": -1.0, "targets": [-1.0, 1.0]},
+        {"activation": "softplus", "loss": "poisson", "units": 1, "high": 9.0, "targets": [0, 7]},
+        {"activation": "relu", "loss": "mean_squared_error", "units": 1, "high": 9.0, "targets": [0.0, 7.5]},
+        {"activation": "custom", "loss": SPARSE},
+        {"activation": "linear", "loss": SPARSE},  # outputs from 0 to 1: a layer of one's own may make probabilities
+        {"activation": None, "loss": "a_loss_of_mine"},
+    ],
+)
+def test_what_fits(arguments):
+    assert kinds(head(**arguments)) == []
+
+
+def test_ones_tell_a_softmax_over_one_unit_without_a_description():
+    recording = outputs(["hidden", "head"], 1, min=[[0.0, 1.0]] * 3, max=[[1.0, 1.0]] * 3)
+    assert found(recording, "softmax_over_one_unit").where == ("head",)
+    recording = outputs(["hidden", "head"], 1, min=[[0.0, 0.2]] * 3, max=[[1.0, 1.0]] * 3)
+    assert found(recording, "softmax_over_one_unit") is None
+
+
+def test_without_a_description_heads_are_not_judged():
+    diagnosis = diagnose(outputs(["hidden", "head"], min=[[0, 0]], max=[[1, 1]]), kinds=HEADS)
+    assert set(diagnosis.not_judged) == set(HEADS) - {"softmax_over_one_unit"}
+    assert "diagnose(recording, model)" in diagnosis.not_judged["head_loss_mismatch"]
+
+
+def test_each_of_several_heads_has_its_loss():
+    recording = outputs(["hidden", "kind", "size"], min=[[0, 0, 0]] * 3, max=[[1, 1, 9]] * 3)
+    described(logged(recording, loss=[1.0, 0.9, 0.8]))
+    about = recording.metadata["description"]
+    about["outputs"] = [
+        {"name": "kind", "activation": "softmax", "units": 3},
+        {"name": "size", "activation": "linear", "units": 1},
+    ]
+    about["losses"] = [
+        {"output": "kind", "loss": SPARSE, "from_logits": False},
+        {"output": "size", "loss": "mean_squared_error", "from_logits": False},
+    ]
+    assert kinds(recording) == []
+    about["losses"][1]["loss"] = BINARY
+    about["losses"][0]["from_logits"] = True
+    findings = diagnose(recording, kinds=HEADS)
+    assert [(f.kind, f.where) for f in findings] == [
+        ("logits_as_probabilities", ("size",)),
+        ("probabilities_as_logits", ("kind",)),
+    ]
+
+
+def test_the_range_of_the_head_is_the_evidence():
+    finding = found(head("linear", SPARSE, low=-4.0, high=5.0), "logits_as_probabilities")
+    assert finding.evidence == {"layer_outputs/min head": -4.0, "layer_outputs/max head": 5.0}
