@@ -50,6 +50,12 @@ def _every_view(**arguments: Any) -> Callable[[], Any]:
     return lambda: [type(collector)(**arguments) for collector in PRESETS["all"]()]
 
 
+def _wherever(statistic: str) -> Callable[[], Any]:
+    """The statistic in every view that can have it."""
+    views = NAMED[statistic].only_of or tuple(collector.key for collector in PRESETS["all"]())
+    return lambda: [type(c)(statistics=statistic) for c in PRESETS["all"]() if c.key in views]
+
+
 def _only(cls: type) -> Callable[[], Any]:
     return lambda: [cls()]
 
@@ -65,7 +71,8 @@ def _configurations() -> dict[str, Configuration]:
     found |= {preset: Configuration(collectors=make) for preset, make in PRESETS.items()}
     found["all_per_step"] = Configuration(collectors=_every_view(per_step=True))
     found |= {c.name: Configuration(collectors=_only(type(c))) for c in PRESETS["all"]()}
-    found |= {name: Configuration(collectors=_every_view(statistics=name)) for name in NAMED}
+    found["metrics"] = Configuration(collectors=_only(ki.StepMetrics))
+    found |= {name: Configuration(collectors=_wherever(name)) for name in NAMED}
     found["floor"] = Configuration(collectors=_every_view(statistics=Floor()))
     if importlib.util.find_spec("tensorboard"):
         found["tensorboard"] = Configuration(introspective=False, callbacks=_tensorboard)

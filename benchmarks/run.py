@@ -112,8 +112,12 @@ def _row(cells: Iterable[str]) -> str:
 def _environment(settings: Mapping[str, Any]) -> dict[str, Any]:
     names = ("subjects", "modes", "configurations")
     options = " ".join(f"--{name} {','.join(settings[name])}" for name in names)
+    return {"command": f"python -m benchmarks.run {options} --rounds {settings['rounds']}", **environment()}
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, as they stand in every JSON file of a benchmark."""
     return {
-        "command": f"python -m benchmarks.run {options} --rounds {settings['rounds']}",
         "versions": {
             "keras_introspect": ki.__version__,
             "keras": keras.__version__,
