@@ -1,0 +1,109 @@
+"""One cell of the table: a construct trained in a mode, as plain Keras, as ours, and under the spies."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+import oracle
+from compatibility import spies
+from compatibility.cases import OURS, PLAIN, Construct, Kit, collectors, prepared
+from compatibility.constructs import ONLY_SUMS
+from compatibility.modes import MODES, Mode
+
+# construct, mode → why plain Keras itself fails; a test holds that it does, so that we learn when it no longer does.
+PLAIN_FAILS: dict[tuple[str, str], str] = {}
+# construct, mode → a piece of every reason given for what is not observed, where it is not that of the construct.
+PARTIAL: dict[tuple[str, str], str | None] = {}
+# construct → what is wrong with ours; a strict expected failure, to be taken out when it is mended.
+FAULTS: dict[str, str] = {
+    "contrastive": "the weights differ in the last bits",
+}
+EAGER: dict[str, Any] = {"run_eagerly": True, "jit_compile": False, "steps_per_execution": 1}
+
+
+@contextlib.contextmanager
+def policy(name: str) -> Iterator[None]:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def partial_of(construct: Construct, mode: Mode) -> str | None:
+    if mode.name == "eager" and construct.partial == ONLY_SUMS:
+        return None  # Python runs the loop: its tensors are like all others
+    return PARTIAL.get((construct.name, mode.name), construct.partial)
+
+
+def check(construct: Construct, mode: Mode, kit: Kit = OURS) -> None:
+    with policy(mode.policy):
+        plain = prepared(construct.build, PLAIN)
+        mode.train(plain, {})
+        ours = prepared(construct.build, kit)
+        mode.train(ours, {"collectors": collectors()})
+        found = differences_of_weights(plain.model, ours.model, mode)
+        spy = spies.Spy()
+        watched = prepared(construct.oracle or construct.build, PLAIN)
+        with spies.spying(spy):
+            mode.train(watched, EAGER, callbacks=[spy])
+    recording = ours.model.recording
+    difference = spies.compare(recording, spy, max(construct.tolerance, mode.tolerance))
+    found += difference.wrong
+    found += unexplained(difference, recording, partial_of(construct, mode), construct.may_be_partial)
+    assert not found, f"{len(found)} problems:\n" + "\n".join(found[:40])
+
+
+def differences_of_weights(plain: Any, ours: Any, mode: Mode) -> list[str]:
+    if not mode.exact:
+        pairs = zip(plain.get_weights(), ours.get_weights(), strict=True)
+        far = [
+            float(np.abs(a - b).max()) for a, b in pairs if not np.allclose(a, b, rtol=0, atol=mode.weights_tolerance)
+        ]
+        return [f"the weights are not those of plain Keras, by up to {max(far)}"] if far else []
+    found = []
+    if not oracle.same_bits(ours.get_weights(), plain.get_weights()):
+        found.append("the weights are not those of plain Keras")
+    if not oracle.same_bits(oracle.optimizer_values(ours.optimizer), oracle.optimizer_values(plain.optimizer)):
+        found.append("the optimizer's variables are not those of plain Keras")
+    return found
+
+
+def unexplained(
+    difference: spies.Difference, recording: Any, partial: str | None, may_be_partial: bool = False
+) -> list[str]:
+    """What is absent from the recording and not named in `unobserved` with the reason that the table states."""
+    found = []
+    for (view, name), statistics in difference.absent.items():
+        said = [
+            reason
+            for key, reason in recording.unobserved.items()
+            if name in key and view in reason and (may_be_partial or (partial and partial in reason))
+        ]
+        if not said:
+            found.append(f"{view} {name}: no {sorted(statistics)}, and unobserved says {recording.unobserved}")
+    if may_be_partial:
+        return found
+    if partial and not any(partial in reason for reason in recording.unobserved.values()):
+        found.append(f"the table says that something is unobserved because {partial!r}: {recording.unobserved}")
+    if not partial and recording.unobserved:
+        found.append(f"the table says that all is observed; unobserved has {recording.unobserved}")
+    return found
+
+
+def check_that_plain_keras_fails(construct: Construct, mode: Mode) -> None:
+    """A strict expected failure."""
+    with policy(mode.policy):
+        case = prepared(construct.build, PLAIN)
+        try:
+            mode.train(case, {})
+        except Exception:  # whatever Keras or TensorFlow raises
+            return
+    raise AssertionError(f"plain Keras trains {construct.name} in mode {mode.name} now: take it out of PLAIN_FAILS")
+
+
+GRAPH = MODES["graph"]

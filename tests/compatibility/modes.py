@@ -1,0 +1,216 @@
+"""Every way of training a model that people have: the columns of the table."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+
+from compatibility.cases import Case, compile_arguments, fit_arguments
+from compatibility.constructs import SAMPLES
+
+MODES: dict[str, "Mode"] = {}
+Changes = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """A column of the table.
+
+    Attributes:
+        name: the function's.
+        title: for the page.
+        train: trains a case, with further arguments of `compile`.
+        exact: whether the weights are plain Keras's bit for bit; under XLA, to rounding.
+        tolerance: between what is recorded and what an eager step computes.
+        weights_tolerance: absolute, where they are not exact.
+        policy: the dtype policy in force.
+    """
+
+    name: str
+    title: str
+    group: str
+    train: Callable[..., None]
+    exact: bool = True
+    tolerance: float = 1e-5
+    weights_tolerance: float = 0.0
+    policy: str = "float32"
+
+
+def mode(title: str, group: str, **facts: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def add(train: Callable[..., None]) -> Callable[..., None]:
+        name = train.__name__.strip("_")
+        MODES[name] = Mode(name, title, group, train, **facts)
+        return train
+
+    return add
+
+
+def compiled(case: Case, further: Changes, **changes: Any) -> Any:
+    case.model.compile(**compile_arguments(case, **{**changes, **further}))
+    return case.model
+
+
+def batches(case: Case) -> list[tuple[Any, Any]]:
+    return [(case.x[i : i + 8], case.y[i : i + 8]) for i in range(0, SAMPLES, 8)]
+
+
+def simply(case: Case, further: Changes, fit: Changes | None = None, **changes: Any) -> None:
+    compiled(case, further, **changes).fit(**fit_arguments(case, **(fit or {})))
+
+
+def _of_compile(title: str, group: str, name: str, changes: Callable[[], Changes], **facts: Any) -> None:
+    def train(case: Case, further: Changes, **fit: Any) -> None:
+        simply(case, further, fit, **changes())
+
+    train.__name__ = name
+    mode(title, group, **facts)(train)
+
+
+# --- how the step runs ---
+
+RUNNING = "How the step runs"
+
+_of_compile("Graph: as `fit` runs it", RUNNING, "graph", dict)
+_of_compile("Eager: `run_eagerly=True`", RUNNING, "eager", lambda: {"run_eagerly": True})
+_of_compile(
+    "XLA: `jit_compile=True`",
+    RUNNING,
+    "xla",
+    lambda: {"jit_compile": True},
+    exact=False,
+    tolerance=2e-4,
+    weights_tolerance=2e-5,
+)
+_of_compile("`jit_compile=False`", RUNNING, "no_jit", lambda: {"jit_compile": False})
+for _steps in (4, 50):
+    _of_compile(
+        f"`steps_per_execution={_steps}`, which does not divide the steps",
+        RUNNING,
+        f"steps_per_execution_{_steps}",
+        lambda steps=_steps: {"steps_per_execution": steps},
+    )
+
+
+@mode("A loop over `train_on_batch`", RUNNING)
+def train_on_batch(case: Case, further: Changes, **fit: Any) -> None:
+    model = compiled(case, further)
+    callbacks = keras.callbacks.CallbackList(fit.get("callbacks"), model=model)
+    callbacks.on_epoch_begin(0)
+    for batch, (x, y) in enumerate(batches(case)):
+        callbacks.on_train_batch_begin(batch)
+        model.train_on_batch(x, y)
+        callbacks.on_train_batch_end(batch)
+    if "collectors" in further:
+        model.__dict__["_introspection_observer"].reading.end_epoch(model, 0)  # a loop of one's own has no epochs
+
+
+# --- precision ---
+
+PRECISION = "Precision"
+
+
+def _with_policy(name: str, policy: str, title: str, scale: float | None = None, **facts: Any) -> None:
+    def train(case: Case, further: Changes, **fit: Any) -> None:
+        optimizer: Any = keras.optimizers.SGD(0.05, momentum=0.9)
+        if scale is not None:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
+        simply(case, further, fit, optimizer=optimizer)
+
+    train.__name__ = name
+    mode(title, PRECISION, policy=policy, **facts)(train)
+
+
+_with_policy("mixed_float16", "mixed_float16", "`mixed_float16`", 2.0**10, tolerance=0.03)
+_with_policy("overflow", "mixed_float16", "`mixed_float16`, the loss scale overflowing", 2.0**40, tolerance=0.03)
+_with_policy("mixed_bfloat16", "mixed_bfloat16", "`mixed_bfloat16`", tolerance=0.1)
+_with_policy("float64", "float64", "`float64`", tolerance=1e-6)
+
+
+# --- optimizers ---
+
+OPTIMIZERS = "What the optimizer does"
+for _name, _title, _arguments in (
+    ("accumulation", "Gradient accumulation", {"gradient_accumulation_steps": 2}),
+    ("ema", "Exponential moving average of the weights", {"use_ema": True, "ema_overwrite_frequency": 2}),
+    ("clipnorm", "`clipnorm`", {"clipnorm": 0.1}),
+    ("global_clipnorm", "`global_clipnorm`", {"global_clipnorm": 0.1}),
+    ("clipvalue", "`clipvalue`", {"clipvalue": 0.01}),
+    ("weight_decay", "Weight decay", {"weight_decay": 0.01}),
+):
+    _of_compile(
+        _title,
+        OPTIMIZERS,
+        _name,
+        lambda arguments=_arguments: {"optimizer": keras.optimizers.SGD(0.05, momentum=0.9, **arguments)},
+    )
+
+# --- data ---
+
+DATA = "Where the data come from"
+
+
+class _Batches(keras.utils.PyDataset):
+    def __init__(self, batches: list[tuple[Any, Any]]) -> None:
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.batches[index]
+
+
+def _of_data(title: str, name: str, data: Callable[[Case], Changes]) -> None:
+    def train(case: Case, further: Changes, **fit: Any) -> None:
+        simply(case, further, {**data(case), **fit})
+
+    train.__name__ = name
+    mode(title, DATA)(train)
+
+
+def _generator(case: Case) -> Any:
+    yield from batches(case)
+
+
+def _frame(case: Case) -> Changes:
+    return {"y": pd.DataFrame(case.y.reshape(SAMPLES, -1))}
+
+
+_nothing: Changes = {"y": None, "batch_size": None}
+_of_data(
+    "Sample weights", "sample_weights", lambda case: {"sample_weight": np.linspace(0.5, 2.0, SAMPLES, dtype="float32")}
+)
+_of_data("Class weights", "class_weights", lambda case: {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}})
+_of_data(
+    "`tf.data`",
+    "tf_data",
+    lambda case: {**_nothing, "x": tf.data.Dataset.from_tensor_slices((case.x, case.y)).batch(8)},
+)
+_of_data("A generator", "generator", lambda case: {**_nothing, "x": _generator(case)})
+_of_data("`keras.utils.PyDataset`", "py_dataset", lambda case: {**_nothing, "x": _Batches(batches(case))})
+_of_data("pandas", "pandas", _frame)
+
+# --- several fits ---
+
+FITS = "Several fits, several models"
+
+
+@mode("Compiled again between two fits", FITS)
+def recompiled(case: Case, further: Changes, **fit: Any) -> None:
+    simply(case, further, fit)
+    case.compile = {**case.compile, "optimizer": keras.optimizers.Adam(0.01)}
+    simply(case, further, {**fit, "initial_epoch": 1, "epochs": 2})
+
+
+@mode("`trainable` changed between two fits", FITS)
+def trainable_changed(case: Case, further: Changes, **fit: Any) -> None:
+    simply(case, further, fit)
+    first = next(layer for layer in case.model.layers if layer.trainable_variables)
+    first.trainable = False
+    case.compile = {**case.compile, "optimizer": keras.optimizers.SGD(0.05)}
+    simply(case, further, {**fit, "initial_epoch": 1, "epochs": 2})

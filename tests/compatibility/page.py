@@ -1,0 +1,81 @@
+"""Writes docs/compatibility.md from the tables that the tests run: `python tests/compatibility/page.py`."""
+
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+
+ALL = "all"
+
+
+def cell(construct: str, mode: str) -> str:
+    from compatibility.checks import FAULTS, PLAIN_FAILS, partial_of
+    from compatibility.modes import MODES
+    from compatibility.own_steps import CONSTRUCTS
+
+    if (construct, mode) in PLAIN_FAILS:
+        return f"plain Keras fails: {PLAIN_FAILS[construct, mode]}"
+    if construct in FAULTS:
+        return f"fault of ours: {FAULTS[construct]}"
+    partial = partial_of(CONSTRUCTS[construct], MODES[mode])
+    said = ALL if partial is None else f"partial: {partial}"
+    return said if is_quick(construct, mode) else f"{said} ¹"
+
+
+def is_quick(construct: str, mode: str) -> bool:
+    """Whether the cell is among the tests that run at every change."""
+    from compatibility.test_constructs import QUICK_EAGERLY, SLOW
+    from compatibility.test_modes import CARRIERS, QUICK
+
+    if mode == "graph":
+        return construct not in SLOW
+    return (mode == "eager" and construct in QUICK_EAGERLY) or (construct == CARRIERS[0] and mode in QUICK)
+
+
+def render() -> str:
+    from compatibility.modes import MODES
+    from compatibility.own_steps import CONSTRUCTS
+    from compatibility.test_modes import CARRIERS, CROSSINGS
+
+    lines = [
+        "# Compatibility",
+        "",
+        "Each cell is a test. The same model trains as plain Keras and with all five collectors: the weights and the",
+        "optimizer's variables must be equal bit for bit (under XLA, to rounding). Every number of every series must",
+        "equal what spies on a plain, eager Keras run saw.",
+        "",
+        "- **all**: every series of every layer and variable.",
+        "- **partial**: what is missing is listed in `recording.unobserved`, with the reason that stands here.",
+        "- **fault of ours**: known, and a test holds that it is there.",
+        "- **plain Keras fails**: a test holds that it does, so that we learn when it no longer does.",
+        "",
+        "¹ What the test of the cell demands, one of the whole matrix, `python -m pytest -m long`, which takes hours",
+        "and has not been run to its end yet; the tests of the other cells run at every change.",
+        "",
+        "This page is written by `python tests/compatibility/page.py`; a test fails when it is stale.",
+    ]
+    group = None
+    lines += ["", "## Models"]
+    for name, construct in CONSTRUCTS.items():
+        if construct.group != group:
+            group = construct.group
+            lines += ["", f"### {group}", "", "| model | graph | eager |", "|---|---|---|"]
+        lines.append(f"| {construct.title} | {cell(name, 'graph')} | {cell(name, 'eager')} |")
+    lines += ["", "## Training", ""]
+    lines += ["The modes on three models: " + "; ".join(CONSTRUCTS[name].title for name in CARRIERS) + "."]
+    group = None
+    for name, mode in MODES.items():
+        if mode.group != group:
+            group = mode.group
+            lines += ["", f"### {group}", "", "| mode | convolutional | LSTM | transformer |", "|---|---|---|---|"]
+        cells = " | ".join(cell(carrier, name) for carrier in CARRIERS)
+        lines.append(f"| {mode.title} | {cells} |")
+    lines += ["", "### Crossings", "", "| model | mode | |", "|---|---|---|"]
+    for construct, mode in CROSSINGS:
+        lines.append(f"| {CONSTRUCTS[construct].title} | {MODES[mode].title} | {cell(construct, mode)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    PAGE.write_text(render())
