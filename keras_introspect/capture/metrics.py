@@ -1,6 +1,5 @@
 """The batch's own value of each metric, while Keras's run on."""
 
-import threading
 from typing import Any
 
 import keras
@@ -9,35 +8,15 @@ import tensorflow as tf
 from keras_introspect.capture.capture import Capture, active
 from keras_introspect.capture.internals import is_not_a_real_call
 from keras_introspect.capture.optimizers import several_replicas
+from keras_introspect.capture.taps import Taps
 
-_LOCK = threading.RLock()
 
-
-class MetricTaps:
-    """Context: taps `update_state` and `result` of all metrics of a model while a step is traced or run, refcounted."""
+class MetricTaps(Taps):
+    """Context: taps `update_state` and `result` of all metrics of a model."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model
-        self._users = 0
-        self._tapped: list[Any] = []
-
-    def __enter__(self) -> None:
-        with _LOCK:
-            self._users += 1
-            if self._users == 1:
-                self._tapped = [metric for metric in self._model.metrics if "update_state" not in metric.__dict__]
-                for metric in self._tapped:
-                    metric.__dict__["update_state"] = _observing(metric, metric.update_state)
-                    metric.__dict__["result"] = _noting(metric, metric.result)
-
-    def __exit__(self, *_: object) -> None:
-        with _LOCK:
-            self._users -= 1
-            if self._users == 0:
-                for metric in self._tapped:
-                    metric.__dict__.pop("update_state", None)
-                    metric.__dict__.pop("result", None)
-                self._tapped = []
+        methods = {"update_state": _observing, "result": _noting}
+        super().__init__(model, lambda model: list(model.metrics), methods)
 
 
 def _observing(metric: Any, original: Any) -> Any:

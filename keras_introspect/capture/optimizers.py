@@ -1,15 +1,13 @@
 """Gradients as they reach the optimizers, and the scale that is on them."""
 
 import contextlib
-import threading
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_introspect.capture.capture import Capture, Seen, active
-
-_LOCK = threading.RLock()
+from keras_introspect.capture.taps import Taps
 
 
 def optimizers_of(model: Any) -> list[Any]:
@@ -33,29 +31,11 @@ def optimizers_of(model: Any) -> list[Any]:
     return found
 
 
-class OptimizerTaps:
-    """Context: taps `apply` of every optimizer of a model while a step is traced or run, refcounted."""
+class OptimizerTaps(Taps):
+    """Context: taps `apply` of every optimizer of a model."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model
-        self._users = 0
-        self._tapped: list[Any] = []
-
-    def __enter__(self) -> None:
-        with _LOCK:
-            self._users += 1
-            if self._users == 1:
-                self._tapped = [o for o in optimizers_of(self._model) if "apply" not in o.__dict__]
-                for optimizer in self._tapped:
-                    optimizer.__dict__["apply"] = _observing(optimizer, optimizer.apply)
-
-    def __exit__(self, *_: object) -> None:
-        with _LOCK:
-            self._users -= 1
-            if self._users == 0:
-                for optimizer in self._tapped:
-                    optimizer.__dict__.pop("apply", None)
-                self._tapped = []
+        super().__init__(model, optimizers_of, {"apply": _observing})
 
 
 def _observing(optimizer: Any, original: Any) -> Any:
