@@ -46,6 +46,7 @@ class Observer:
         flags = zip(*(part.wanted for part in self._training), strict=True)
         self._wanted = Wanted(*map(any, flags)) if self._training else Wanted()
         self._missed: dict[tuple[str, str], str] = {}
+        self._phases: dict[str, dict[str, bool]] = {}
         self._checked = False
         self._seen_through: tuple[LayerNames, LayerTaps, list[Any]] | None = None
         self.statistics: dict[str, Statistic] = {
@@ -63,7 +64,9 @@ class Observer:
         self._probes: dict[int, Any] = {}  # by replica
         self._evaluated: Any = None
         self._xla = False
-        self.reading = Reading(parts, self.accumulators, self._buffers, self._missed, lambda: state.recording)
+        self.reading = Reading(
+            parts, self.accumulators, self._buffers, self._missed, self._phases, lambda: state.recording
+        )
         state.use(self)
 
     @property
@@ -91,6 +94,7 @@ class Observer:
         with attribute_scope():
             self._accumulate(model, capture, self._training)
         self._missed.update(capture.missed)
+        self._note_phases("train", capture)
         self.state.report_unplaced()
         return logs
 
@@ -106,11 +110,20 @@ class Observer:
         with attribute_scope():
             self._accumulate(model, capture, self._inference)
             self._evaluated.assign_add(1)
+        self._note_phases("inference", capture)
         for part in self._inference:
             self._missed.update(
                 {(part.name, name): why for (view, name), why in capture.missed.items() if view == part.key}
             )
         return logs
+
+    def _note_phases(self, phase: str, capture: Capture) -> None:
+        """Notes what `training` each layer was called with; of one that was called with both, nothing."""
+        for name, values in capture.phases.items():
+            if len(values) == 1:
+                self._phases.setdefault(name, {})[phase] = next(iter(values))
+            else:
+                self._phases.get(name, {}).pop(phase, None)
 
     def _taps(self, model: Any) -> tuple[LayerNames, LayerTaps, list[Any]]:
         """The names and taps of the layers, and the taps that a training step has besides: one for all steps."""

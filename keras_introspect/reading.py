@@ -39,6 +39,7 @@ class Reading:
         accumulators: "collector|statistic" → accumulator.
         buffers: name of a collector → its single steps.
         missed: (view, name) → why it could not be observed; grows while steps are traced.
+        phases: layer → phase, `"train"` or `"inference"` → the `training` that it was called with; grows likewise.
         recording: gives the recording to write into.
     """
 
@@ -48,12 +49,14 @@ class Reading:
         accumulators: Mapping[str, Accumulator],
         buffers: Mapping[str, StepBuffer],
         missed: Mapping[tuple[str, str], str],
+        phases: Mapping[str, Mapping[str, bool]],
         recording: Callable[[], Recording],
     ) -> None:
         self._collectors = collectors
         self._accumulators = accumulators
         self._buffers = buffers
         self._missed = missed
+        self._phases = phases
         self._recording = recording
         self._raw_bytes: dict[str, int] = {}
         self._over_budget: set[str] = set()
@@ -166,6 +169,7 @@ class Reading:
             logs.update(self._logs(collector, self._record(collector, model)))
         self.recording.arrange(collector.name for collector in self._collectors)
         self._note_unobserved()
+        self._note_phases()
         self._describe(model)
         self.begin_epoch()  # what is recorded need not be saved once more, as the state of a started epoch
         return logs
@@ -185,6 +189,7 @@ class Reading:
             if collector.inference:
                 self._record(collector, model)
         self._note_unobserved()
+        self._note_phases()
         self.forget_evaluation()
 
     def forget_evaluation(self) -> None:
@@ -332,6 +337,15 @@ class Reading:
             else:
                 kept[name] = "; ".join(f"{view}: {reason}" for view, reason in by_view.items())
         self.recording.unobserved = kept
+
+    def _note_phases(self) -> None:
+        before = self.recording.metadata.get("phases", {})
+        known = known_names(before, list(self._phases))
+        called = {
+            name: {**before.get(name, {}), **self._phases[now]} for name, now in zip(known, self._phases, strict=True)
+        }
+        if called:
+            self.recording.metadata["phases"] = {**before, **called}
 
     def _is_observed(self, view: str, name: str) -> bool:
         return view in self.recording and self._known_names(view, [name])[0] in self.recording[view].names

@@ -92,6 +92,38 @@ def test_an_evaluate_outside_of_fit_is_of_the_last_epoch(eager: bool) -> None:
     assert_epoch(series, 1, outputs(model, X))
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_the_phase_that_each_layer_was_called_in(eager: bool) -> None:
+    """Keras hands `training` on by name; what a model fixes is seen in the pass where it is out of place."""
+
+    class Fixed(ki.IntrospectiveModel):
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            self.always = keras.layers.Dropout(0.5, name="always")
+            self.never = keras.layers.BatchNormalization(name="never")
+            self.both = keras.layers.Dropout(0.5, name="both")
+            self.plain = keras.layers.GaussianNoise(0.1, name="plain")
+            self.head = keras.layers.Dense(1, name="head")
+
+        def call(self, x: Any, training: bool | None = None) -> Any:
+            x = self.plain(x)
+            x = self.never(self.always(x, training=True), training=False)
+            return self.head(self.both(self.both(x, training=True), training=False), training=training)
+
+    model = Fixed()
+    model.compile("sgd", "mse", run_eagerly=eager, collectors=[ki.LayerOutputs("moments", phase="both")])
+    model.fit(X, Y, **FIT)
+    seen = model.recording.metadata["phases"]
+    assert seen["net/plain"] == {"train": True}
+    model.evaluate(XV, YV, verbose=0)
+    seen = model.recording.metadata["phases"]
+    assert seen["net/plain"] == {"train": True, "inference": False}
+    assert seen["net/always"] == {"train": True, "inference": True}
+    assert seen["net/never"] == {"train": False, "inference": False}
+    assert seen["net/head"] == {"train": True, "inference": False}
+    assert not seen.get("net/both")
+
+
 @pytest.mark.parametrize("when", ["on_epoch_end", "on_epoch_begin", "on_train_batch_end"])
 def test_an_evaluate_of_a_callback_does_not_get_among_the_validation(when: str) -> None:
     class Evaluates(keras.callbacks.Callback):

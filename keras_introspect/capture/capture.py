@@ -73,6 +73,7 @@ class Capture:
         logs: what the step returned.
         learning_rate: of the first optimizer applied, as it was then.
         missed: (view, name) → why it could not be observed.
+        phases: name of a layer → the values of `training` that it was called with, as far as they are no tensors.
         loop_states: (collector, name) → (spec, states by statistic) of what was observed inside loops.
     """
 
@@ -99,6 +100,7 @@ class Capture:
         self.logs: Any = None
         self.learning_rate: Any = None
         self.missed: dict[tuple[str, str], str] = {}
+        self.phases: dict[str, set[bool]] = {}
         self.loop_states: dict[tuple[str, str], tuple[Any, dict[str, Any]]] = {}
         self.called: dict[int, Any] = {}
         self.iterations: Any = None

@@ -108,6 +108,8 @@ class LayerTaps:
             if capture.is_call_for_shapes():
                 with activate(None):
                     return announced(*args, **kwargs)
+            if isinstance(kwargs.get("training"), bool):  # Keras hands it on by name, also where it found it out
+                capture.phases.setdefault(capture.names.of(layer), set()).add(kwargs["training"])
             return _observe(capture, layer, announced(*args, **kwargs))
 
         return call

@@ -113,6 +113,16 @@ def test_frozen_statistics_of_other_data(rms, named):
     assert bool(finding) == named
 
 
+@pytest.mark.parametrize(("rms", "named"), [(8.0, False), (50.0, True)])
+def test_frozen_statistics_hidden_by_what_saturates_behind_them(rms, named):
+    """Most normalisations fit, since a tanh bounds what comes to them; the first is far off."""
+    names = ["norm", "norm2", "norm3"]
+    norms = [{**NORM, "name": name, "trainable": False, "frozen_statistics": True, "scale_rms": 1.0} for name in names]
+    recording = recorded("layer_outputs", names, SHAPES[:3], rms=[[rms, 1.1, 0.9]] * 3)
+    described(logged(recording, loss=[2.0, 1.8, 1.7]), layers=norms)
+    assert bool(found(recording, "normalization_phase_gap")) == named
+
+
 def test_frozen_statistics_that_a_learned_model_made_do_with():
     norm = {**NORM, "trainable": False, "frozen_statistics": True, "scale_rms": 1.0, "offset_rms": 0.0}
     learned = [1.0, 0.1, 0.01]

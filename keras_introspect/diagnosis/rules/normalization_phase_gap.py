@@ -19,6 +19,8 @@ class NormalizationPhaseGap(Rule):
     Args:
         factor: between the rms in both phases, or from that of a normalised output; of most normalisations. Of frozen
             ones in a model that has learned, its square.
+        alone: the factor by which a single frozen normalisation tells, though most others fit: what follows it
+            saturates, which hides the fault from them.
         loss: validation loss over training loss that must go with it.
         arrivals: steps × (1 − momentum) after which a moving average has arrived: e⁻³ = 5 % of the start is left.
     """
@@ -28,8 +30,9 @@ class NormalizationPhaseGap(Rule):
     order = 15
     picture = "phase_gap"
 
-    def __init__(self, factor: float = 2.0, loss: float = 1.5, arrivals: float = 3.0) -> None:
+    def __init__(self, factor: float = 2.0, alone: float = 16.0, loss: float = 1.5, arrivals: float = 3.0) -> None:
         self.factor = factor
+        self.alone = alone
         self.loss = loss
         self.arrivals = arrivals
 
@@ -86,7 +89,8 @@ class NormalizationPhaseGap(Rule):
             ratio = float(rms[i] / size)
             if ratio > 0 and abs(np.log(ratio)) > np.log(limit):
                 off[name] = ratio
-        if not off or len(off) <= judged / 2:
+        alone = any(abs(np.log(ratio)) > np.log(self.alone) for ratio in off.values())
+        if not off or (len(off) <= judged / 2 and not alone):
             return None
         return self._found(
             evidence,
