@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import keras
+from keras import Model as KerasModel
 
 from keras_introspect.callbacks._boundary import with_recorder
 from keras_introspect.callbacks._workers import on_this_worker, saying_who_is_lost
@@ -47,7 +48,7 @@ class CompileConfig:
         return cls(**keras.saving.deserialize_keras_object(config))
 
 
-class IntrospectiveModel(keras.Model):
+class IntrospectiveModel(KerasModel):
     """A `keras.Model` that records its inside while it trains.
 
     Inherit from it instead of `keras.Model`, build it from `(inputs, outputs)`, or mix it into another model class
@@ -69,13 +70,17 @@ class IntrospectiveModel(keras.Model):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if Functional in IntrospectiveModel.__bases__:
+            # Keras makes a class functional at the first (inputs, outputs) given to it, by changing the bases of all
+            # its bases, and calls their `__new__` after each change: here is the moment to undo ours, which others use.
+            IntrospectiveModel.__bases__ = (KerasModel,)
         if cls is IntrospectiveModel and functional_init_arguments(args, kwargs):
             return IntrospectiveFunctional.__new__(IntrospectiveFunctional, *args, **kwargs)
         return super().__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         mro = type(self).__mro__
-        plain = mro[mro.index(IntrospectiveModel) + 1] is keras.Model  # as against mixed into another model class
+        plain = mro[mro.index(IntrospectiveModel) + 1] is KerasModel  # as against mixed into another model class
         if plain and functional_init_arguments(args, kwargs):
             _become_functional(type(self))  # which changes what follows us in the MRO
             IntrospectiveFunctional.__init__(self, *args, **kwargs)
@@ -174,7 +179,7 @@ class IntrospectiveModel(keras.Model):
         if not resolved:
             self._introspection.use(None)
             return
-        own_step = type(self).train_step is not keras.Model.train_step
+        own_step = type(self).train_step is not KerasModel.train_step
         if self.optimizer is None and not own_step and not optimizers_of(self):
             raise ValueError(
                 f"compile(optimizer=None, collectors={collectors!r}): collectors observe training steps, and a model "
@@ -209,7 +214,7 @@ class IntrospectiveModel(keras.Model):
         if observer is None and not several_workers:
             return super().fit(*args, **kwargs)
         self._build_optimizer_early()
-        bound = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs)
+        bound = inspect.signature(KerasModel.fit).bind(self, *args, **kwargs)
         callbacks, verbose = bound.arguments.get("callbacks"), bound.arguments.get("verbose", "auto")
         if several_workers:
             callbacks = on_this_worker(callbacks, self.distribute_strategy)
@@ -224,7 +229,7 @@ class IntrospectiveModel(keras.Model):
         finally:
             self.__dict__.pop("_fitting", None)
 
-    functools.update_wrapper(fit, keras.Model.fit)
+    functools.update_wrapper(fit, KerasModel.fit)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         observer = self.__dict__.get("_introspection_observer")
@@ -238,7 +243,7 @@ class IntrospectiveModel(keras.Model):
             observer.reading.end_evaluation(self)
         return result
 
-    functools.update_wrapper(evaluate, keras.Model.evaluate)
+    functools.update_wrapper(evaluate, KerasModel.evaluate)
 
     def _build_optimizer_early(self) -> None:
         """Makes the optimizer's variables before the step is traced: made during it, they have it traced twice.
@@ -246,12 +251,7 @@ class IntrospectiveModel(keras.Model):
         Keras's own step builds the optimizer on these variables; what a step of the user's own does is not known.
         """
         optimizer = self.optimizer
-        if (
-            optimizer is None
-            or optimizer.built
-            or not self.built
-            or type(self).train_step is not keras.Model.train_step
-        ):
+        if optimizer is None or optimizer.built or not self.built or type(self).train_step is not KerasModel.train_step:
             return
         if self.distribute_strategy.num_replicas_in_sync == 1 and self.trainable_variables:
             with self.distribute_strategy.scope(), keras.name_scope(optimizer.name, caller=optimizer):
@@ -343,7 +343,7 @@ class _Instrumented:
 
     def __reduce__(self) -> Any:
         # Pickles name a class by its module, where the plain one is found; Keras's loader is the same for all.
-        return keras.Model._unpickle_model, super().__reduce__()[1]
+        return KerasModel._unpickle_model, super().__reduce__()[1]
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
@@ -388,7 +388,7 @@ def instrument(model: Any) -> Any:
     """
     if isinstance(model, IntrospectiveModel):
         return model
-    if not isinstance(model, keras.Model):
+    if not isinstance(model, KerasModel):
         raise TypeError(
             f"instrument() was given {model!r} of type {type(model).__name__}; expected a keras.Model object, such as "
             "keras.applications.ResNet50(weights=None)."

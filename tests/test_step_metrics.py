@@ -315,3 +315,76 @@ def test_what_is_no_number_is_named() -> None:
     fit(model, x, y, [PerClass()], [ki.StepMetrics()])
     assert "per_class" not in model.recording["metrics"].step_statistics
     assert any("per_class" in name for name in model.recording.unobserved)
+
+
+class RawVariable(keras.metrics.Metric):
+    """Counts samples in a variable that Keras does not know of."""
+
+    def __init__(self, name: str = "raw") -> None:
+        super().__init__(name=name)
+        self.seen = tf.Variable(0.0, trainable=False)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.seen.assign_add(tf.cast(tf.shape(y_true)[0], tf.float32))
+
+    def result(self) -> Any:
+        return tf.identity(self.seen)
+
+    def reset_state(self) -> None:
+        self.seen.assign(0.0)
+
+
+class PythonState(keras.metrics.Metric):
+    """Keeps its batches in a list and a number, of a metric within it too."""
+
+    def __init__(self, name: str = "python", inner: bool = True) -> None:
+        super().__init__(name=name)
+        self.batches: list[Any] = []
+        self.calls = 0
+        if inner:
+            self.inner = PythonState("inner", inner=False)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.batches.append(float(tf.reduce_mean(y_pred)))
+        self.calls += 1
+        self.later = self.calls
+        if hasattr(self, "inner"):
+            self.inner.update_state(y_true, y_pred)
+
+    def result(self) -> Any:
+        return tf.constant(sum(self.batches) + self.calls, tf.float32)
+
+    def reset_state(self) -> None:
+        self.batches.clear()
+        self.calls = 0
+        if hasattr(self, "inner"):
+            self.inner.reset_state()
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_a_metric_with_variables_of_its_own_is_left_alone(mode: str) -> None:
+    """Its state would really be reset; it is left out, and said, and Keras's own logs are what they would be."""
+    x, y = dense_data(40)
+    model, plain = dense(ki.IntrospectiveModel), dense(keras.Model)
+    ours = fit(model, x, y, [RawVariable(), "accuracy"], [ki.StepMetrics()], **how(mode))
+    theirs = fit(plain, x, y, [RawVariable(), "accuracy"], **how(mode))
+    assert ours.history["raw"] == theirs.history["raw"] == [40.0, 40.0]
+    assert ours.history["accuracy"] == theirs.history["accuracy"]
+    assert oracle.same_bits(model.get_weights(), plain.get_weights())
+    assert "raw" not in model.recording["metrics"].statistics
+    assert "accuracy" in model.recording["metrics"].statistics
+    assert "tf.Variable" in model.recording.unobserved["raw"]
+
+
+def test_a_metric_with_python_state_is_left_alone() -> None:
+    x, y = dense_data(40)
+    model, plain = dense(ki.IntrospectiveModel), dense(keras.Model)
+    ours_metric, their_metric = PythonState(), PythonState()
+    ours = fit(model, x, y, [ours_metric, "accuracy"], [ki.StepMetrics()], run_eagerly=True)
+    theirs = fit(plain, x, y, [their_metric, "accuracy"], run_eagerly=True)
+    assert ours.history["python"] == theirs.history["python"]
+    for mine, other in ((ours_metric, their_metric), (ours_metric.inner, their_metric.inner)):
+        assert (mine.batches, mine.calls, mine.later) == (other.batches, other.calls, other.later)
+    steps = model.recording["metrics"].step("python")  # of each batch: its mean prediction, and one call
+    assert len(steps) == 10
+    assert np.all((steps > 1) & (steps < 2))

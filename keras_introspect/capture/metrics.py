@@ -1,5 +1,7 @@
 """The batch's own value of each metric, while Keras's run on."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -9,6 +11,9 @@ from keras_introspect.capture.capture import Capture, active
 from keras_introspect.capture.internals import is_not_a_real_call
 from keras_introspect.capture.optimizers import several_replicas
 from keras_introspect.capture.taps import Taps
+
+RAW_REASON = "it keeps its state in a tf.Variable that Keras does not know of: give it one by add_variable"
+LEFT_OUT = "left out"  # in place of a value
 
 
 class MetricTaps(Taps):
@@ -47,7 +52,12 @@ def values_of_step(capture: Capture) -> dict[str, Any]:
     its own running state is left alone. Its value goes by the name under which the step returned it. What the step
     returned besides, such as the losses of a training step of the user's own, is taken as it is.
     """
-    own = {id(metric): (metric, _result_of(metric, calls)) for metric, calls in capture.metric_calls.values()}
+    own = {}
+    for metric, calls in capture.metric_calls.values():
+        with _untouched(metric) as left_out:
+            own[id(metric)] = (metric, _result_of(metric, calls))
+        capture.missed.update({("metrics", name): RAW_REASON for name in left_out})
+    known = {metric.name for metric, _ in own.values()}
     logs = capture.logs if isinstance(capture.logs, dict) else {}
     values: dict[str, Any] = {}
     renamed = set()
@@ -61,18 +71,79 @@ def values_of_step(capture: Capture) -> dict[str, Any]:
             values.update(result)
         elif key not in renamed or metric.name in logs:
             values[metric.name] = result
-    known = {metric.name for metric, _ in own.values()}
     for name, value in logs.items():
         if name not in values and name not in known:
             values[name] = _mean_over_replicas(value)
     scalars = {}
     for name, value in values.items():
+        if value is LEFT_OUT:
+            continue
         value = tf.convert_to_tensor(value)
         if value.shape.rank == 0 and (value.dtype.is_floating or value.dtype.is_integer):
             scalars[name] = tf.cast(value, tf.float64)
         else:
             capture.missed[("metrics", name)] = f"it is no number but {value.dtype.name} of shape {value.shape}"
     return scalars
+
+
+@contextlib.contextmanager
+def _untouched(metric: Any) -> Iterator[list[str]]:
+    """Context: a metric may be used within a stateless scope, without a trace in what the scope does not hold.
+
+    A metric, be it part of another, that holds a `tf.Variable` does nothing meanwhile, and gives `LEFT_OUT`; the list
+    yielded names those. Python attributes are given back, lists, dicts and sets with what was in them.
+    """
+    parts = _with_parts(metric)
+    before = [(part, dict(vars(part)), {k: _items(v) for k, v in vars(part).items()}) for part in parts]
+    raw = [part for part in parts if _holds_raw_variables(part)]
+    for part in raw:
+        part.__dict__.update(update_state=_nothing, reset_state=_nothing, result=_left_out)
+    try:
+        yield [part.name for part in raw]
+    finally:
+        for part, attributes, items in before:
+            part.__dict__.clear()
+            part.__dict__.update(attributes)
+            for name, kept in items.items():
+                if kept is not None and not _same(kept, attributes[name]):
+                    attributes[name].clear()
+                    (attributes[name].extend if isinstance(kept, list) else attributes[name].update)(kept)
+
+
+def _with_parts(metric: Any) -> list[Any]:
+    """A metric and those that it is made of."""
+    held = [part for value in vars(metric).values() for part in (value if isinstance(value, list) else [value])]
+    inner = {id(part): part for part in held if isinstance(part, keras.metrics.Metric)}
+    return [metric, *(below for part in inner.values() for below in _with_parts(part))]
+
+
+def _holds_raw_variables(metric: Any) -> bool:
+    """Whether a metric itself holds a `tf.Variable`: Keras's stateless scope would not keep that from being written."""
+    held: list[Any] = []
+    for value in vars(metric).values():
+        held += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(v, tf.Variable) or (isinstance(v, tf.Module) and v.variables) for v in held)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _left_out() -> str:
+    return LEFT_OUT
+
+
+def _items(value: Any) -> Any:
+    """A shallow copy of a list, dict or set; `None` of anything else."""
+    return next((kind(value) for kind in (list, dict, set) if isinstance(value, kind)), None)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, list):
+        return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(one[key] is other[key] for key in one)
+    return bool(one == other)
 
 
 def _result_of(metric: Any, calls: list[Any]) -> Any:

@@ -213,6 +213,15 @@ def zeros_of(pieces: Sequence[Piece]) -> Any:
     return tf.cast(tf.stack([tf.cast(count, tf.int64) for count in counts]), tf.float64)
 
 
+_TRACED: list[Any] = []
+
+
+def forget_traces() -> None:
+    """Has each function made by `once` traced anew: TensorFlow's context was reset, and the old ones are lost."""
+    for concrete in _TRACED:
+        concrete.cache_clear()
+
+
 def once(*signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: a function of tensors that is traced once and then called, tensor by tensor, as one operation.
 
@@ -230,6 +239,7 @@ def once(*signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def call(*args: Any) -> Any:
             return concrete()(*args)
 
+        _TRACED.append(concrete)
         call.concrete = concrete  # type: ignore[attr-defined]
         return call
 

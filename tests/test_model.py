@@ -1,0 +1,101 @@
+"""The ways to make a model of ours: none changes what another makes."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras.src.models.functional import Functional
+
+import keras_introspect as ki
+
+X, Y = np.ones((8, 3), "float32"), np.ones((8, 1), "float32")
+
+
+def ends() -> tuple[Any, Any]:
+    inputs = keras.Input((3,))
+    return inputs, keras.layers.Dense(1, name="head")(keras.layers.Dense(2, name="hidden")(inputs))
+
+
+class GivenInputs(keras.Model):
+    """Takes its inputs and outputs, as Keras's functional models do."""
+
+    def __init__(self, inputs: Any, outputs: Any, **kwargs: Any) -> None:
+        super().__init__(inputs, outputs, **kwargs)
+
+
+class MakesInputs(keras.Model):
+    """Becomes functional inside its own constructor."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        inputs, outputs = ends()
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+
+class Called(keras.Model):
+    """Has a `call` of its own."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.hidden = keras.layers.Dense(2, name="hidden")
+        self.head = keras.layers.Dense(1, name="head")
+
+    def call(self, x: Any) -> Any:
+        return self.head(self.hidden(x))
+
+
+class Stack(keras.Sequential):
+    """A Sequential of the user's own."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__([keras.layers.Dense(2, name="hidden"), keras.layers.Dense(1, name="head")], **kwargs)
+
+
+def mixed(base: type, *arguments: Any) -> Any:
+    return type(f"Mixed{base.__name__}", (ki.IntrospectiveModel, base), {})(*arguments)
+
+
+def inherited() -> Any:
+    class Own(ki.IntrospectiveModel):
+        def __init__(self) -> None:
+            inputs, outputs = ends()
+            super().__init__(inputs, outputs)
+
+    return Own()
+
+
+MAKERS = {
+    "given inputs": lambda: mixed(GivenInputs, *ends()),
+    "makes inputs": lambda: mixed(MakesInputs),
+    "has a call": lambda: mixed(Called),
+    "stack": lambda: mixed(Stack),
+    "inherits, functional": inherited,
+    "inherits, has a call": lambda: type("Ours", (ki.IntrospectiveModel,), dict(CALLED))(),
+    "functional": lambda: ki.IntrospectiveModel(*ends()),
+    "sequential": lambda: ki.IntrospectiveSequential([keras.layers.Dense(2), keras.layers.Dense(1)]),
+}
+
+
+def _init(self: Any) -> None:
+    ki.IntrospectiveModel.__init__(self)
+    self.hidden, self.head = keras.layers.Dense(2, name="hidden"), keras.layers.Dense(1, name="head")
+
+
+CALLED = {"__init__": _init, "call": lambda self, x: self.head(self.hidden(x))}
+
+
+@pytest.mark.parametrize("first", MAKERS)
+def test_one_way_does_not_disturb_the_others(first: str) -> None:
+    """Keras changes the bases of a class, and of its bases, when it becomes functional: ours stay what they are."""
+    model = MAKERS[first]()
+    assert ki.IntrospectiveModel.__bases__ == (keras.Model,)
+    for made in (model, MAKERS["inherits, has a call"]()):
+        assert isinstance(made, ki.IntrospectiveModel)
+        made.compile("sgd", "mse", collectors=[ki.Weights("moments")], run_eagerly=True)
+        made.fit(X, Y, verbose=0)
+        assert len(made.recording["weights"].names) == 4
+    assert ki.IntrospectiveModel.__bases__ == (keras.Model,)
+    assert isinstance(model, Functional) == (
+        first in ("given inputs", "makes inputs", "inherits, functional", "functional")
+    )
+    assert isinstance(ki.instrument(MakesInputs()), Functional)
