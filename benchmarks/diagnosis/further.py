@@ -1,4 +1,4 @@
-"""Faults and ordinary trainings that no threshold was chosen by; written after the thresholds were."""
+"""Further faults and ordinary trainings: thresholds were still being chosen while these were written."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from benchmarks.diagnosis.programs import (
 # --- heads, losses and labels ---
 
 
-@pair("head_loss_mismatch", development=False)
+@pair("head_loss_mismatch")
 def softmax_over_the_batch(rng: np.random.Generator, faulty: bool) -> Task:
     """The softmax of the head runs over the samples of the batch, not over the classes."""
     model = stack(
@@ -36,7 +36,7 @@ def softmax_over_the_batch(rng: np.random.Generator, faulty: bool) -> Task:
     return classify(model, data.digits(rng))
 
 
-@pair("probabilities_as_logits", development=False)
+@pair("probabilities_as_logits")
 def softmax_twice(rng: np.random.Generator, faulty: bool) -> Task:
     """A softmax head, reshaped, under a loss that takes it for logits: two softmaxes, one over the other."""
     activation = "softmax" if faulty else None
@@ -50,7 +50,7 @@ def softmax_twice(rng: np.random.Generator, faulty: bool) -> Task:
     return classify(model, data.digits(rng), optimizers.SGD(0.05), loss)
 
 
-@pair("logits_as_probabilities", development=False)
+@pair("logits_as_probabilities")
 def linear_head_as_probabilities(rng: np.random.Generator, faulty: bool) -> Task:
     """A head without an activation under the cross-entropy by its name, which expects probabilities."""
     model = dense(64, [64, 32], 10)
@@ -58,7 +58,7 @@ def linear_head_as_probabilities(rng: np.random.Generator, faulty: bool) -> Task
     return classify(model, data.digits(rng), loss=loss)
 
 
-@pair("labels_out_of_range", development=False)
+@pair("labels_out_of_range")
 def labels_one_and_two(rng: np.random.Generator, faulty: bool) -> Task:
     """Two classes that are called 1 and 2, a sigmoid, binary cross-entropy: the loss falls without end."""
     found = data.cancer(rng).standardized()
@@ -66,14 +66,14 @@ def labels_one_and_two(rng: np.random.Generator, faulty: bool) -> Task:
     return task._replace(fit=fitting(found.with_labels(lambda y: y + 1))) if faulty else task
 
 
-@pair("labels_out_of_range", "head_loss_mismatch", development=False)
+@pair("labels_out_of_range", "head_loss_mismatch")
 def rectified_head(rng: np.random.Generator, faulty: bool) -> Task:
     """A ReLU at the end of a regression whose targets are negative as often as not."""
     model = dense(10, [32, 32], 1, "relu" if faulty else None)
     return regress(model, data.friedman(rng))
 
 
-@pair("labels_out_of_range", "head_loss_mismatch", "unscaled_targets", development=False)
+@pair("labels_out_of_range", "head_loss_mismatch", "unscaled_targets")
 def bounded_head(rng: np.random.Generator, faulty: bool) -> Task:
     """A tanh at the end of a regression whose targets go from 25 to 346."""
     found = data.diabetes(rng)
@@ -81,7 +81,7 @@ def bounded_head(rng: np.random.Generator, faulty: bool) -> Task:
     return regress(dense(10, [32], 1, "tanh" if faulty else None), found, batch_size=32)
 
 
-@pair("squared_error_on_classes", development=False)
+@pair("squared_error_on_classes")
 def class_numbers_as_targets(rng: np.random.Generator, faulty: bool) -> Task:
     """The number of the class as the target of a linear unit, squared error; the class is its nearest number."""
     found = data.digits(rng)
@@ -98,49 +98,49 @@ def class_numbers_as_targets(rng: np.random.Generator, faulty: bool) -> Task:
 # --- steps and initialisation ---
 
 
-@pair("step_too_large", "nonfinite", "exploding_activations", development=False)
+@pair("step_too_large", "nonfinite", "exploding_activations")
 def momentum_at_ten(rng: np.random.Generator, faulty: bool) -> Task:
     """SGD at 10 with momentum 0.9."""
     optimizer = optimizers.SGD(10.0 if faulty else 0.02, momentum=0.9)
     return classify(dense(64, [64, 32], 10, "softmax"), data.digits(rng), optimizer)
 
 
-@pair("step_too_large", "oscillation", development=False)
+@pair("step_too_large", "oscillation")
 def rmsprop_too_fast(rng: np.random.Generator, faulty: bool) -> Task:
     """RMSprop at 0.3 on a GRU."""
     model = stack((20, 1), layers.GRU(24, name="gru"), layers.Dense(3, activation="softmax", name="head"))
     return classify(model, data.waves(rng), optimizers.RMSprop(0.3 if faulty else 3e-3))
 
 
-@pair("step_too_small", "underfitting", development=False)
+@pair("step_too_small", "underfitting")
 def sgd_too_slow(rng: np.random.Generator, faulty: bool) -> Task:
     """SGD at 1e-4 without momentum, on images."""
     model = _convolutional()
     return classify(model, data.digits(rng, images=True), optimizers.SGD(1e-4 if faulty else 0.1))
 
 
-@pair("constant_initialization", "no_gradient", development=False)
+@pair("constant_initialization", "no_gradient")
 def zero_kernels(rng: np.random.Generator, faulty: bool) -> Task:
     """All kernels zero to begin with."""
     start = "zeros" if faulty else "he_normal"
     return classify(dense(20, [48, 32], 4, "softmax", start=start), data.classes(rng))
 
 
-@pair("saturated_units", "large_initialization", development=False)
+@pair("saturated_units", "large_initialization")
 def saturated_tanh(rng: np.random.Generator, faulty: bool) -> Task:
     """Six layers of tanh whose kernels are of standard deviation 2."""
     start = initializers.RandomNormal(stddev=2.0) if faulty else "glorot_normal"
     return classify(dense(20, [48] * 6, 4, "softmax", "tanh", start), data.classes(rng))
 
 
-@pair("saturated_units", "unscaled_inputs", development=False)
+@pair("saturated_units", "unscaled_inputs")
 def saturated_by_inputs(rng: np.random.Generator, faulty: bool) -> Task:
     """Breast cancer as it ships, areas up to 4000, into sigmoids."""
     found = data.cancer(rng) if faulty else data.cancer(rng).standardized()
     return classify(dense(30, [24], 1, "sigmoid", "sigmoid"), found, optimizers.Adam(1e-2), "binary_crossentropy")
 
 
-@pair("dead_units", "dying_units", development=False)
+@pair("dead_units", "dying_units")
 def negative_biases(rng: np.random.Generator, faulty: bool) -> Task:
     """ReLUs whose biases were set to −10 by mistake."""
     model = dense(20, [48, 48], 4, "softmax")
@@ -149,7 +149,7 @@ def negative_biases(rng: np.random.Generator, faulty: bool) -> Task:
     return classify(model, data.classes(rng))
 
 
-@pair("exploding_gradients", "exploding_activations", "large_initialization", "nonfinite", development=False)
+@pair("exploding_gradients", "exploding_activations", "large_initialization", "nonfinite")
 def growing_recurrence(rng: np.random.Generator, faulty: bool) -> Task:
     """A recurrent layer of ReLUs whose recurrent kernel doubles the state at each of 40 steps."""
     start = initializers.Orthogonal(gain=2.0) if faulty else "orthogonal"
@@ -161,7 +161,7 @@ def growing_recurrence(rng: np.random.Generator, faulty: bool) -> Task:
 # --- what regularises, normalises, or stops the flow ---
 
 
-@pair("underfitting", "over_regularized", development=False)
+@pair("underfitting", "over_regularized")
 def dropout_nearly_all(rng: np.random.Generator, faulty: bool) -> Task:
     """Dropout of 0.95 after each of two layers."""
     rate = 0.95 if faulty else 0.3
@@ -176,7 +176,7 @@ def dropout_nearly_all(rng: np.random.Generator, faulty: bool) -> Task:
     return classify(model, data.digits(rng))
 
 
-@pair("over_regularized", development=False)
+@pair("over_regularized")
 def heavy_penalty(rng: np.random.Generator, faulty: bool) -> Task:
     """An L2 penalty of 1.0 on every kernel."""
     penalty = regularizers.L2(1.0 if faulty else 1e-5)
@@ -189,7 +189,7 @@ def heavy_penalty(rng: np.random.Generator, faulty: bool) -> Task:
     return classify(model, data.digits(rng))
 
 
-@pair("normalization_phase_gap", development=False)
+@pair("normalization_phase_gap")
 def slow_moving_statistics(rng: np.random.Generator, faulty: bool) -> Task:
     """Batch normalisation whose moving statistics, at momentum 0.9999, are still those of the start."""
     momentum = 0.9999 if faulty else 0.9
@@ -207,7 +207,7 @@ def slow_moving_statistics(rng: np.random.Generator, faulty: bool) -> Task:
     return classify(model, data.digits(rng).with_inputs(lambda x: 4 * x), epochs=6)
 
 
-@pair("constant_inputs", development=False)
+@pair("constant_inputs")
 def blank_images(rng: np.random.Generator, faulty: bool) -> Task:
     """Pixels that were divided as whole numbers, and so are all zero."""
     found = data.digits(rng)
@@ -222,7 +222,7 @@ class Stopped(layers.Layer):
         return ops.stop_gradient(inputs)
 
 
-@pair("no_gradient", "unchanged_weights", development=False)
+@pair("no_gradient", "unchanged_weights")
 def gradient_stopped(rng: np.random.Generator, faulty: bool) -> Task:
     """A gradient that is stopped behind a narrow layer, which so stays as it was drawn."""
     between = Stopped(name="between") if faulty else layers.Identity(name="between")
@@ -240,7 +240,7 @@ def gradient_stopped(rng: np.random.Generator, faulty: bool) -> Task:
 # --- values that are none ---
 
 
-@pair("nonfinite", development=False)
+@pair("nonfinite")
 def logarithm_of_zero(rng: np.random.Generator, faulty: bool) -> Task:
     """A cross-entropy of the user's own, −Σ y log p, without a bound on p, on ReLU-sparse probabilities."""
     found = data.digits(rng).with_labels(lambda y: keras.utils.to_categorical(y, 10))
@@ -264,7 +264,7 @@ class Distance(layers.Layer):
         return ops.sqrt(ops.sum(ops.square(first - second), axis=-1, keepdims=True) + self.epsilon)
 
 
-@pair("nonfinite", development=False)
+@pair("nonfinite")
 def root_of_zero(rng: np.random.Generator, faulty: bool) -> Task:
     """Twin networks that compare points; of a point with itself the distance is 0, and its gradient no number."""
     cloud = data.blobs(rng, 300, spread=0.6).standardized()
@@ -287,7 +287,7 @@ def root_of_zero(rng: np.random.Generator, faulty: bool) -> Task:
 # --- how long, on how much ---
 
 
-@pair("overfitting", development=False)
+@pair("overfitting")
 def learned_by_heart(rng: np.random.Generator, faulty: bool) -> Task:
     """80 noisy samples, two layers of 256 units, many epochs."""
     x = rng.normal(size=(500, 20))
@@ -300,14 +300,14 @@ def learned_by_heart(rng: np.random.Generator, faulty: bool) -> Task:
     return classify(dense(20, [4], 1, "sigmoid"), found, optimizers.Adam(5e-3), "binary_crossentropy", batch_size=32)
 
 
-@pair("stopped_early", development=False)
+@pair("stopped_early")
 def two_epochs(rng: np.random.Generator, faulty: bool) -> Task:
     """Three epochs of a training that wants twenty."""
     model = dense(64, [64], 10, "softmax")
     return classify(model, data.digits(rng), optimizers.SGD(0.05), epochs=3 if faulty else 20)
 
 
-@pair("underfitting", development=False)
+@pair("underfitting")
 def too_narrow(rng: np.random.Generator, faulty: bool) -> Task:
     """Digits through one unit."""
     return classify(dense(64, [1] if faulty else [32], 10, "softmax", "tanh"), data.digits(rng))
@@ -327,7 +327,7 @@ def _convolutional() -> Any:
 # --- ordinary trainings ---
 
 
-@healthy(development=False)
+@healthy()
 def bidirectional_lstm(rng: np.random.Generator) -> Task:
     """Waves, forwards and backwards."""
     layer = layers.Bidirectional(layers.LSTM(12, name="lstm"), name="both")
@@ -335,7 +335,7 @@ def bidirectional_lstm(rng: np.random.Generator) -> Task:
     return classify(model, data.waves(rng), optimizers.Adam(5e-3))
 
 
-@healthy(development=False)
+@healthy()
 def convolution_in_time(rng: np.random.Generator) -> Task:
     """Waves, two one-dimensional convolutions."""
     model = stack(
@@ -348,7 +348,7 @@ def convolution_in_time(rng: np.random.Generator) -> Task:
     return classify(model, data.waves(rng))
 
 
-@healthy(development=False)
+@healthy()
 def separable_convolutions(rng: np.random.Generator) -> Task:
     """Digits, depthwise and pointwise convolutions, ReLU6."""
     parts: list[Any] = [layers.Conv2D(16, 3, padding="same", use_bias=False, name="stem")]
@@ -362,7 +362,7 @@ def separable_convolutions(rng: np.random.Generator) -> Task:
     return classify(stack((8, 8, 1), *parts), data.digits(rng, images=True), optimizers.Adam(1e-2))
 
 
-@healthy(development=False)
+@healthy()
 def denoising(rng: np.random.Generator) -> Task:
     """Digits without their noise, a small U-net, squared error."""
     found = data.digits(rng, images=True)
@@ -377,7 +377,7 @@ def denoising(rng: np.random.Generator) -> Task:
     return regress(ki.IntrospectiveModel(inputs, outputs, name="net"), found, optimizers.Adam(5e-3), epochs=6)
 
 
-@healthy(development=False)
+@healthy()
 def two_heads(rng: np.random.Generator) -> Task:
     """Digits: which, and how much ink; two losses."""
     found = data.digits(rng)
@@ -398,7 +398,7 @@ def two_heads(rng: np.random.Generator) -> Task:
     return Task(model, {"optimizer": optimizers.Adam(3e-3), "loss": losses, "loss_weights": [1.0, 0.3]}, fit, first)
 
 
-@healthy(development=False)
+@healthy()
 def recommender(rng: np.random.Generator) -> Task:
     """Ratings as products of two embeddings."""
     users, items = rng.normal(size=(2, 60, 4))
@@ -412,7 +412,7 @@ def recommender(rng: np.random.Generator) -> Task:
     return regress(ki.IntrospectiveModel(inputs, product, name="net"), found, optimizers.Adam(2e-2))
 
 
-@healthy(development=False)
+@healthy()
 def clipped_and_averaged(rng: np.random.Generator) -> Task:
     """AdamW with clipped gradients, a cosine schedule and averaged weights; layer normalisation."""
     schedule = optimizers.schedules.CosineDecay(5e-3, 230)
@@ -430,7 +430,7 @@ def clipped_and_averaged(rng: np.random.Generator) -> Task:
     return classify(model, data.digits(rng), optimizer)
 
 
-@healthy(development=False)
+@healthy()
 def mixed_float16(rng: np.random.Generator) -> Task:
     """Clusters, computed in float16 under a loss scale, which overflows at first, as it is meant to."""
     model = stack(
@@ -443,7 +443,7 @@ def mixed_float16(rng: np.random.Generator) -> Task:
     return classify(model, data.classes(rng), optimizer)
 
 
-@healthy(development=False)
+@healthy()
 def augmented(rng: np.random.Generator) -> Task:
     """Digits, shifted at random while training, so that training accuracy stays below that of validation."""
     model = stack(
@@ -459,7 +459,7 @@ def augmented(rng: np.random.Generator) -> Task:
     return classify(model, data.digits(rng, images=True), optimizers.Adam(5e-3))
 
 
-@healthy(development=False)
+@healthy()
 def rare_class(rng: np.random.Generator) -> Task:
     """One sample in ten is positive; the classes are weighted."""
     x = rng.normal(size=(1200, 10))
@@ -469,7 +469,7 @@ def rare_class(rng: np.random.Generator) -> Task:
     return classify(model, found, loss="binary_crossentropy", class_weight={0: 0.55, 1: 5.0})
 
 
-@healthy(development=False)
+@healthy()
 def counts(rng: np.random.Generator) -> Task:
     """Counts of a few events, an exponential head under the Poisson loss."""
     x = rng.normal(size=(1000, 6))
@@ -477,7 +477,7 @@ def counts(rng: np.random.Generator) -> Task:
     return regress(dense(6, [24], 1, "exponential"), data.split(rng, x, y), loss="poisson")
 
 
-@healthy(development=False)
+@healthy()
 def positive_targets(rng: np.random.Generator) -> Task:
     """Targets that are never negative, a softplus head, Huber loss."""
     x = rng.uniform(-1, 1, size=(1000, 4))
@@ -485,7 +485,7 @@ def positive_targets(rng: np.random.Generator) -> Task:
     return regress(dense(4, [32, 16], 1, "softplus"), data.split(rng, x, y), loss="huber")
 
 
-@healthy(development=False)
+@healthy()
 def noisy_labels(rng: np.random.Generator) -> Task:
     """A fifth of the labels is wrong, so that the loss levels off high; a penalty and early stopping keep it there."""
     found = data.half_spaces(rng)
@@ -513,7 +513,7 @@ class Mixed(ki.IntrospectiveModel):
         return {**self.compute_metrics(x, y, guess), "loss": loss}
 
 
-@healthy(development=False)
+@healthy()
 def mixed_samples(rng: np.random.Generator) -> Task:
     """Digits and their mixtures, labels as shares, a training step of the user's own."""
     found = data.digits(rng).with_labels(lambda y: keras.utils.to_categorical(y, 10))
@@ -524,7 +524,7 @@ def mixed_samples(rng: np.random.Generator) -> Task:
     return classify(model, found, loss="categorical_crossentropy")
 
 
-@healthy(development=False)
+@healthy()
 def last_layers_thawed(rng: np.random.Generator) -> Task:
     """The same digits once more after a first training: lower layers frozen, normalisation among them, small steps."""
     found = data.digits(rng)

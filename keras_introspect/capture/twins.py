@@ -20,6 +20,8 @@ _PRODUCTS = {"MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "BatchMatMul
 _FUSED_ACTIVATIONS = {"Tanh", "Sigmoid", "Elu", "Erf", "Selu", "Softplus"}
 # These read a shape, and are folded away before.
 _SHAPE_ONLY = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}
+# A chain ends before these: where nothing else uses a sum or product, no rule takes it up into them.
+_ENDS_A_CHAIN = {"Relu", "Relu6", "MaxPool"}
 _TRANSPARENT = {"Identity", "IdentityN", "StopGradient", "PreventGradient"}
 _DEPTH = 8
 
@@ -66,7 +68,8 @@ def _twin(tensor: Any, depth: int) -> Any:
         optimized = True  # constants are pushed along a chain if nobody else uses them
     else:
         inner = depth < _DEPTH and op.type in _PRODUCTS | _FUSED_ACTIVATIONS
-        optimized = len(users) <= 1 and (op.type in _REGROUPED or inner or _is_unbroadcast(op))
+        taken_up = op.type in _REGROUPED and not (depth == _DEPTH and users and users <= _ENDS_A_CHAIN)
+        optimized = len(users) <= 1 and (taken_up or inner or _is_unbroadcast(op))
     return copy_of(op, [_twin(source, depth - 1) for source in op.inputs]) if optimized else tensor
 
 

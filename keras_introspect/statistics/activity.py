@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import Context, Piece, Statistic, flat, sizes, zeros_of
+from keras_introspect.statistics.base import Context, Piece, Statistic, branch, columns_of, flat, once, sizes, zeros_of
 from keras_introspect.statistics.spec import TensorSpec
 
 
@@ -47,7 +47,7 @@ class Activity(Statistic):
             size += zeros
         parts = []
         for number, piece in zip(tf.split(size, len(pieces)), pieces, strict=True):
-            parts += [number, *_nonzero(piece.values, piece.spec)]
+            parts += [number, *_nonzero(piece.values, piece.spec, context)]
         return tf.concat(parts, axis=0)[:, None]
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
@@ -119,22 +119,48 @@ def _share(numbers: np.ndarray) -> np.ndarray:
     return np.where(numbers > 0, 1.0 / np.maximum(numbers, 1), np.nan)
 
 
-def _nonzero(values: Any, spec: TensorSpec) -> list[Any]:
+def _nonzero(values: Any, spec: TensorSpec, context: Context) -> list[Any]:
     """Non-zero elements of each channel, and of each position: float64 vectors."""
     rank = len(spec.shape)
-    nonzero = tf.cast(tf.not_equal(values, tf.zeros([], values.dtype)), tf.float32)
+    nonzero = tf.not_equal(values, tf.zeros([], values.dtype))
     if spec.channel_axis is None:
-        return [tf.reshape(tf.cast(tf.reduce_sum(nonzero), tf.float64), [1])]
+        return [tf.reshape(tf.cast(tf.reduce_sum(tf.cast(nonzero, tf.float32)), tf.float64), [1])]
     if rank == 1:
         return [_all_in_one(tf.cast(nonzero, tf.float64), spec)]
-    # A float32 sum over one axis is exact up to 2^24 elements; the rest, a small tensor, is summed in float64.
-    counts = tf.cast(tf.reduce_sum(nonzero, axis=0), tf.float64)
+    columns = columns_of(nonzero)
+    if columns is None or columns % 8 or context.xla:
+        # A float32 sum over one axis is exact up to 2^24 elements; the rest, a small tensor, is summed in float64.
+        counts = tf.cast(tf.reduce_sum(tf.cast(nonzero, tf.float32), axis=0), tf.float64)
+    else:
+        counts = tf.reshape(_by_column(tf.reshape(nonzero, [-1, columns])), nonzero.shape[1:])
     axis = spec.channel_axis - 1
     channels = tf.reduce_sum(counts, axis=[i for i in range(rank - 1) if i != axis])
     found = [_all_in_one(channels, spec)]
     if spec.positions:
         found.append(tf.reshape(tf.reduce_sum(counts, axis=axis), [-1]))
     return found
+
+
+_FLAGS = tf.TensorSpec([None, None], tf.bool)
+
+
+@once(_FLAGS)
+def _counted(flags: Any) -> Any:
+    return tf.cast(tf.reduce_sum(tf.cast(flags, tf.float32), axis=0), tf.float64)
+
+
+@once(_FLAGS)
+def _packed(flags: Any) -> Any:
+    """The same for up to 255 rows, of whole bytes, eight of them in one integer: no byte runs over into the next."""
+    rows = tf.shape(flags)[0]
+    words = tf.bitcast(tf.reshape(tf.cast(flags, tf.uint8), [rows, -1, 8]), tf.int64)
+    return tf.cast(tf.reshape(tf.bitcast(tf.reduce_sum(words, axis=0), tf.uint8), [-1]), tf.float64)
+
+
+@once(_FLAGS)
+def _by_column(flags: Any) -> Any:
+    """How many are true in each column, of which there are a multiple of eight: float64."""
+    return branch(tf.shape(flags)[0] < 256, _packed, _counted, flags)
 
 
 def _all_in_one(channels: Any, spec: TensorSpec) -> Any:

@@ -269,10 +269,27 @@ def _sums(values: Any, xla: bool) -> Any:
     vector = flat(values)
     if vector.dtype == tf.float64:
         return _wide_vector_sums(vector)
-    rest = values.shape[1:]
-    if xla or values.shape.rank in (None, 0, 1) or not rest.is_fully_defined() or rest.num_elements() < _COLUMNS:
+    columns = columns_of(values)
+    if xla or columns is None or columns < _COLUMNS:
         return _vector_sums(vector)
-    return _matrix_sums(tf.reshape(vector, [-1, rest.num_elements()]))
+    matrix = tf.raw_ops.Reshape(tensor=vector, shape=[-1, columns])
+    return _nonnegative_sums(matrix) if never_negative(values) else _matrix_sums(matrix)
+
+
+def columns_of(values: Any) -> int | None:
+    """How many elements lie behind each other along the first axis; `None` where there is none, or it varies."""
+    if values.shape.rank in (None, 0, 1) or not values.shape[1:].is_fully_defined():
+        return None
+    return int(values.shape[1:].num_elements())
+
+
+def never_negative(values: Any) -> bool:
+    """Whether the graph says that a tensor is nowhere negative: a ReLU has made it. NaN it may hold."""
+    if not isinstance(values, tf.Tensor) or tf.executing_eagerly():
+        return False
+    while values.op.type in ("Identity", "Reshape"):
+        values = values.op.inputs[0]
+    return values.op.type in ("Relu", "Relu6")
 
 
 _COLUMNS = 64  # from so many on, reducing the first axis first is the faster way: it needs no horizontal sums
@@ -293,8 +310,26 @@ _wide_vector_sums = once(WIDE_VECTOR)(_four_sums)
 
 
 @once(MATRIX)
-def _matrix_sums(x: Any) -> Any:
+def _lowest(x: Any) -> Any:
+    return tf.cast(tf.reduce_min(tf.reduce_min(x, axis=0)), tf.float64)
+
+
+@once(MATRIX)
+def _zero(x: Any) -> Any:
+    return tf.zeros([], tf.float64)
+
+
+def _sums_of_matrix(x: Any, low: Any) -> Any:
     norms = tf.cast(tf.raw_ops.EuclideanNorm(input=x, axis=[0]), tf.float64)
     total = tf.reduce_sum(tf.cast(tf.reduce_sum(x, axis=0), tf.float64))
-    low, high = tf.reduce_min(tf.reduce_min(x, axis=0)), tf.reduce_max(tf.reduce_max(x, axis=0))
-    return tf.stack([total, tf.reduce_sum(norms * norms), tf.cast(low, tf.float64), tf.cast(high, tf.float64)])
+    high = tf.cast(tf.reduce_max(tf.reduce_max(x, axis=0)), tf.float64)
+    return tf.stack([total, tf.reduce_sum(norms * norms), low, high])
+
+
+_matrix_sums = once(MATRIX)(lambda x: _sums_of_matrix(x, _lowest(x)))
+
+
+@once(MATRIX)
+def _nonnegative_sums(x: Any) -> Any:
+    """The same where nothing is negative: a zero in the first row, which there nearly always is, is the minimum."""
+    return _sums_of_matrix(x, branch(tf.reduce_any(x[:1] == 0.0), _zero, _lowest, x))

@@ -15,6 +15,7 @@ from keras_introspect.statistics.base import (
     Statistic,
     branch,
     flat,
+    never_negative,
     once,
     sizes,
     sums_of,
@@ -69,7 +70,7 @@ class Moments(Statistic):
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         vectors = [flat(piece.values) for piece in pieces]
         sums = [sums_of(piece, context) for piece in pieces]
-        total_abs = tf.stack([_sum_of_magnitudes(x, of, context) for x, of in zip(vectors, sums, strict=True)])
+        total_abs = tf.stack([_sum_of_magnitudes(*row, context) for row in zip(pieces, vectors, sums, strict=True)])
         total, squares, low, high = tf.unstack(tf.stack(sums), axis=1)
         size = sizes(vectors)
 
@@ -155,8 +156,10 @@ def merge_moments(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
     return count, a[..., 1] + delta * share, a[..., 2] + b[..., 2] + delta * delta * a[..., 0] * share
 
 
-def _sum_of_magnitudes(x: Any, sums: Any, context: Context) -> Any:
+def _sum_of_magnitudes(piece: Piece, x: Any, sums: Any, context: Context) -> Any:
     """Σ|x|, float64: a pass of its own only where some element may be negative."""
+    if never_negative(piece.values):
+        return sums[0]
     wide = x.dtype == tf.float64
     known, compute = (_total, _wide_magnitudes) if wide else (_narrow_total, _magnitudes)
     if context.xla:
