@@ -21,7 +21,15 @@ _FUSED_ACTIVATIONS = {"Tanh", "Sigmoid", "Elu", "Erf", "Selu", "Softplus"}
 # These read a shape, and are folded away before.
 _SHAPE_ONLY = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}
 # A chain ends before these: where nothing else uses a sum or product, no rule takes it up into them.
-_ENDS_A_CHAIN = {"Relu", "Relu6", "MaxPool"}
+_ENDS_A_CHAIN = {
+    "Relu",
+    "Relu6",
+    "ReluGrad",
+    "Relu6Grad",
+    "MaxPool",
+    "Conv2DBackpropFilter",
+    "Conv2DBackpropInput",
+}
 _TRANSPARENT = {"Identity", "IdentityN", "StopGradient", "PreventGradient"}
 _DEPTH = 8
 

@@ -163,10 +163,12 @@ def over_layers(values: np.ndarray, levels: Sequence[float] = (0, 25, 50, 75, 10
 
 def latest(values: np.ndarray) -> np.ndarray:
     """The last finite value of each column; NaN where there is none."""
-    result = np.full(values.shape[1:], np.nan)
-    for row in values:
-        result = np.where(np.isfinite(row), row, result)
-    return result
+    seen = np.isfinite(values)
+    if not seen.any():
+        return np.full(values.shape[1:], np.nan)
+    last = len(values) - 1 - seen[::-1].argmax(axis=0)
+    result: np.ndarray = np.take_along_axis(values, last[None], axis=0)[0]
+    return np.where(seen.any(axis=0), result, np.nan)
 
 
 def shorten(names: Sequence[str], width: int) -> list[str]:

@@ -3,15 +3,71 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from keras_introspect.plots._draw import GREY, INK, PALE, RED, SMALL
 
 MAX_PANELS = 160  # a few seconds of drawing
+
+
+class _Tickless:
+    """An axis that makes no ticks while its axes is made: they take half of the time that an axes takes."""
+
+    making = True
+
+    def set_tick_params(self, *args: Any, **keywords: Any) -> None:
+        if not self.making:
+            super().set_tick_params(*args, **keywords)  # type: ignore[misc]
+
+    def grid(self, *args: Any, **keywords: Any) -> None:
+        if not self.making:
+            super().grid(*args, **keywords)  # type: ignore[misc]
+
+    def set_clip_path(self, *args: Any, **keywords: Any) -> None:
+        if not self.making:
+            super().set_clip_path(*args, **keywords)  # type: ignore[misc]
+
+
+class _TicklessX(_Tickless, XAxis):
+    pass
+
+
+class _TicklessY(_Tickless, YAxis):
+    pass
+
+
+class Panel(Axes):
+    """An axes without ticks: made and drawn in a third of the time, which counts where there are 160 on a page.
+
+    Made visible, its axes behave like others.
+    """
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        for axis in (self.xaxis, self.yaxis):
+            axis.making = False  # type: ignore[attr-defined]
+            axis.set_visible(False)
+
+    def _init_axis(self) -> None:  # what matplotlib has for projections with axes of their own
+        self.xaxis, self.yaxis = _TicklessX(self), _TicklessY(self)
+        for name, spine in self.spines.items():
+            spine.register_axis(self.xaxis if name in ("bottom", "top") else self.yaxis)
+
+    def draw(self, renderer: Any) -> None:
+        if self.xaxis.get_visible() or self.yaxis.get_visible():
+            super().draw(renderer)
+        elif self.get_visible():
+            shown = [child for child in self.get_children() if child.get_visible() and child is not self.patch]
+            for child in sorted(shown, key=Artist.get_zorder):
+                child.draw(renderer)
+            self.stale = False
 
 
 @dataclass
@@ -55,7 +111,7 @@ class Board:
     def caption(self, i: int, name: str, left: str, right: str, bad: bool = False) -> None:
         """Names a panel; beneath the name a remark at the left and one at the right, red and bold if bad."""
         ax = self.small[i]
-        ax.set_title(name, fontsize=self.fontsize, loc="left", pad=self.fontsize + 3, color=RED if bad else INK)
+        ax.set_title(name, fontsize=self.fontsize, loc="left", y=1.0, pad=self.fontsize + 3, color=RED if bad else INK)
         ax.annotate(
             left,
             (0, 1),
@@ -129,7 +185,12 @@ def panels(
         wspace=0.12,
     )
     top = [figure.add_subplot(upper[0, i]) for i in range(tops)]
-    small = [figure.add_subplot(lower[i // columns, i % columns]) for i in range(shown)]
+    small = [
+        figure.add_subplot(
+            lower[i // columns, i % columns], axes_class=Panel if i % columns and i + columns < shown else Axes
+        )
+        for i in range(shown)
+    ]
     for ax in small:
         ax.spines[["top", "right"]].set_visible(False)
     if shown < count:
