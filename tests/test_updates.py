@@ -1,5 +1,6 @@
 """`update_ratio` and the implicit learning rate under every kind of optimizer, against formulas in NumPy."""
 
+import itertools
 from typing import Any
 
 import keras
@@ -254,3 +255,32 @@ def test_noise_scale_of_known_noise() -> None:
     trace = g.var(axis=0, ddof=1).sum()
     expected = trace / ((g.mean(axis=0) ** 2).sum() - trace / len(g))
     np.testing.assert_allclose(series.sel(name).epoch("noise_scale"), [expected], rtol=2e-2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("optimizer", ["plain", "scaled"])
+def test_noise_scale_from_accumulation_steps(optimizer: str, mode: str) -> None:
+    """The estimators of McCandlish et al., appendix A.1: of the parts of a round, and what is applied at its end."""
+    parts, seen = 3, 7  # two whole rounds, and a part of a third
+
+    def make() -> Any:
+        inner = keras.optimizers.SGD(0.1, gradient_accumulation_steps=parts)
+        return keras.optimizers.LossScaleOptimizer(inner, 2.0**4) if optimizer == "scaled" else inner
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(8 * seen, 4)).astype("float32"), 1 + rng.normal(size=(8 * seen, 2)).astype("float32")
+    model = dense()
+    model.compile(make(), "mse", collectors=[ki.Gradients("signal_to_noise")], **how(mode))
+    model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    plain = keras.optimizers.SGD(0.1, gradient_accumulation_steps=parts)
+    (steps,), _ = kinds.by_hand(dense(keras.Model), plain, keras.losses.MeanSquaredError(), x, y, 1)
+    series = model.recording["gradients"]
+    for name in series.names:
+        g = np.array([step.gradients[name].ravel() for step in steps], np.float64)
+        part = (g**2).sum(axis=1).mean()
+        whole = np.mean([(g[k : k + parts].mean(axis=0) ** 2).sum() for k in range(0, seen - parts + 1, parts)])
+        noise, signal = (part - whole) / (1 - 1 / parts), (parts * whole - part) / (parts - 1)
+        expected = noise / signal if signal > 0 else np.nan
+        np.testing.assert_allclose(series.sel(name).epoch("noise_scale"), [expected], rtol=1e-3, err_msg=name)
+        cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in itertools.pairwise(g)]
+        np.testing.assert_allclose(series.sel(name).epoch("step_cosine"), [np.mean(cosines)], rtol=1e-3, atol=1e-5)

@@ -29,6 +29,7 @@ class Wanted(NamedTuple):
     values_before: bool = False
     applied: bool = False
     metrics: bool = False
+    parts: bool = False
 
 
 class Seen(NamedTuple):
@@ -41,6 +42,7 @@ class Seen(NamedTuple):
         rows: of a sparse tensor, int64: where the rows of `values` belong.
         recomputed: whether a tape recorded the call.
         sums: of a gradient inside loops, float64: see `capture.loops.SUMS`.
+        part: of a gradient summed over replicas, the mean squared norm of a replica's own, as of a loss of its own.
     """
 
     values: Any
@@ -49,6 +51,7 @@ class Seen(NamedTuple):
     rows: Any = None
     recomputed: bool = False
     sums: Any = None
+    part: Any = None
 
 
 class Capture:

@@ -66,11 +66,13 @@ def observe_gradients(capture: Capture, optimizer: Any, grads: list[Any], variab
     capture.loss_scale = scale if capture.loss_scale is None else capture.loss_scale
     if capture.wanted.metrics and capture.learning_rate is None:
         capture.learning_rate = tf.identity(tf.convert_to_tensor(optimizer.learning_rate))
-    if capture.wanted.values_before:
+    if capture.wanted.values_before or capture.wanted.parts:
         iterations = tf.identity(tf.convert_to_tensor(optimizer.iterations))
         for variable in variables:
-            capture.keep_value(variable)
             capture.optimizers[id(variable)] = (optimizer, iterations)
+    if capture.wanted.values_before:
+        for variable in variables:
+            capture.keep_value(variable)
     if not capture.wanted.gradients:
         return contextlib.nullcontext()
     # float8 training keeps scales in variables whose "gradient" is their next value (Keras ≥ 3.5).
@@ -83,16 +85,43 @@ def observe_gradients(capture: Capture, optimizer: Any, grads: list[Any], variab
         for gradient, variable in pairs:
             seen = _unscaled(_dense_rows(gradient), scale)
             capture.add_gradient(variable, seen)
-            if capture.wanted.applied:
+            if capture.wanted.applied or capture.wanted.parts:
                 capture.applied[id(variable)] = _with_accumulated(optimizer, variable, seen)
         return contextlib.nullcontext()
     if _reduces_what_it_was_given(optimizer) and len(pairs) == sum(gradient is not None for gradient in grads):
         return _ReadReduction(capture, optimizer, [variable for _, variable in pairs])
     context = tf.distribute.get_replica_context()
-    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradient for gradient, _ in pairs])
-    for gradient, (_, variable) in zip(sums, pairs, strict=True):
-        capture.add_gradient(variable, _unscaled(_dense_rows(gradient), scale))
+    own = [gradient for gradient, _ in pairs]
+    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+    parts = _norms_of_parts(capture, own)
+    for gradient, (_, variable), part in zip(sums, pairs, parts, strict=True):
+        if part is not None and scale is not None:
+            part = unscaled(unscaled(part, scale), scale)
+        capture.add_gradient(variable, _unscaled(_dense_rows(gradient), scale)._replace(part=part))
     return contextlib.nullcontext()
+
+
+def _norms_of_parts(capture: Capture, own: list[Any]) -> list[Any]:
+    """The mean squared norm over replicas of each gradient, of a loss of the replica's own; none of a sparse one.
+
+    What a replica computes is the gradient of its share of the loss: a replica's own is n times that.
+    """
+    if not capture.wanted.parts:
+        return [None] * len(own)
+    dense = [i for i, gradient in enumerate(own) if isinstance(gradient, tf.Tensor)]
+    found: list[Any] = [None] * len(own)
+    if dense:
+        squares = tf.stack([2.0 * tf.nn.l2_loss(tf.cast(own[i], tf.float32)) for i in dense])
+        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, squares)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        for i, square in zip(dense, tf.unstack(replicas * sums, num=len(dense)), strict=True):
+            found[i] = square
+    return found
+
+
+def accumulation_steps(optimizer: Any) -> int:
+    """Over how many steps an optimizer accumulates gradients before it applies them; 1 where it does not."""
+    return getattr(optimizer, "inner_optimizer", optimizer).gradient_accumulation_steps or 1
 
 
 def several_replicas() -> bool:
@@ -127,12 +156,15 @@ class _ReadReduction:
         capture, variables = self._capture, self._variables
 
         def all_reduce_sum_gradients(grads_and_vars: Any) -> Any:
+            grads_and_vars = list(grads_and_vars)
+            own = [gradient for gradient, _ in grads_and_vars if gradient is not None]
             reduced = original(grads_and_vars)
             # In the replica's own thread: another replica's capture is active there.
             seen_by = active() or capture
             sums = [gradient for gradient, _ in reduced if gradient is not None]
-            for gradient, variable in zip(sums, variables, strict=True):
-                seen_by.add_gradient(variable, _dense_rows(gradient))
+            parts = _norms_of_parts(seen_by, own)
+            for gradient, variable, part in zip(sums, variables, parts, strict=True):
+                seen_by.add_gradient(variable, _dense_rows(gradient)._replace(part=part))
             return reduced
 
         self._optimizer.__dict__["_all_reduce_sum_gradients"] = all_reduce_sum_gradients
@@ -190,8 +222,8 @@ def _with_accumulated(optimizer: Any, variable: Any, seen: Seen) -> Seen:
     Keras ≥ 3.10 keeps the sum of the steps before in `_accumulated_gradients`, by `_get_variable_index`.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    steps = inner.gradient_accumulation_steps
-    if not steps or not inner.built or seen.zeros is not None:
+    steps = accumulation_steps(optimizer)
+    if steps == 1 or not inner.built or seen.zeros is not None:
         return seen
     earlier = tf.convert_to_tensor(inner._accumulated_gradients[inner._get_variable_index(variable)])
     return Seen((seen.values + tf.cast(earlier, seen.values.dtype)) / steps)

@@ -39,7 +39,6 @@ class Collector:
     replicated: ClassVar[bool] = False
     at_epoch_end: ClassVar[bool] = False
     inference: bool = False
-    wanted: ClassVar[Wanted] = Wanted()
     logged: ClassVar[tuple[str, ...]] = ("rms", "nonfinite", "activation_rate", "dead_rate")
 
     def __init__(
@@ -80,6 +79,11 @@ class Collector:
     def further_statistics(self, chosen: tuple[Statistic, ...]) -> tuple[Statistic, ...]:
         """Statistics that are always taken, besides those that were chosen."""
         return ()
+
+    @property
+    def wanted(self) -> Wanted:
+        """What a capture must look at."""
+        return Wanted()
 
     @property
     def accumulated(self) -> tuple[Statistic, ...]:

@@ -1,17 +1,34 @@
 """The gradients of the variables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.capture import Capture, Wanted
+from keras_introspect.capture import Capture, Seen, Wanted
+from keras_introspect.capture.optimizers import accumulation_steps
 from keras_introspect.collectors.base import Collector, Group, spec_of_variable
 from keras_introspect.collectors.variables import VariableCollector
-from keras_introspect.statistics import Piece, Statistic, TensorSpec
+from keras_introspect.statistics import Piece, SignalToNoise, Statistic, TensorSpec
 from keras_introspect.statistics.element_sum import ElementSum
+
+
+def _parts_of(capture: Capture, variable: Any, gradients: Sequence[Seen]) -> dict[str, Any]:
+    """What a gradient is put together from, by replicas or accumulation steps; nothing where it is one."""
+    if len(gradients) != 1 or gradients[0].zeros is not None:
+        return {}
+    (seen,) = gradients
+    if seen.part is not None:
+        parts = tf.distribute.get_strategy().num_replicas_in_sync
+        return {"parts": parts, "part": seen.part, "whole": seen.values, "complete": True}
+    applied = capture.applied.get(id(variable))
+    steps = accumulation_steps(capture.optimizers[id(variable)][0])
+    if applied is None or steps == 1:
+        return {}
+    part = 2.0 * tf.nn.l2_loss(tf.cast(seen.values, tf.float32))
+    return {"parts": steps, "part": part, "whole": applied.values, "complete": capture.moved(variable)}
 
 
 @keras.saving.register_keras_serializable("keras_introspect")
@@ -35,11 +52,15 @@ class Gradients(VariableCollector):
     """
 
     key = "gradients"
-    wanted = Wanted(gradients=True)
 
     def __init__(self, statistics: Any = None, epoch_sum: bool = False, **kwargs: Any) -> None:
         super().__init__(statistics, **kwargs)
         self.epoch_sum = bool(epoch_sum)
+
+    @property
+    def wanted(self) -> Wanted:
+        """The parts of a gradient too, where a statistic compares them with the whole."""
+        return Wanted(gradients=True, parts=any(isinstance(s, SignalToNoise) for s in self.statistics))
 
     def parts(self) -> list[Collector]:
         return [self, EpochSums(self)] if self.epoch_sum else [self]
@@ -50,7 +71,8 @@ class Gradients(VariableCollector):
             if id(variable) in capture.gradients:
                 spec = spec_of_variable(variable)
                 _, gradients = capture.gradients[id(variable)]
-                groups.append([Piece(seen.values, spec, seen.zeros) for seen in gradients])
+                beside = _parts_of(capture, variable, gradients) if self.wanted.parts else {}
+                groups.append([Piece(seen.values, spec, seen.zeros, beside=beside) for seen in gradients])
             else:
                 capture.missed[(self.name, variable.path)] = "no gradient reached an optimizer of the model in the step"
         return groups

@@ -24,16 +24,20 @@ class SignalToNoise(Statistic):
     - `oscillation` = 1 − |Σg| / Σ|g|, where Σ|g| is not zero: 0 where all steps push one way, 1 where they cancel out.
     - `step_cosine`: the mean cosine between the gradients of successive observed steps; negative where the steps go
       back and forth.
-    - `noise_scale` = Σ variance / (Σ mean² − Σ variance / steps), with the sample variance, sums over the elements: the
+    - `noise_scale` = S / |G|², S the summed variance of the elements, |G|² the squared norm of the true gradient: the
       simple gradient noise scale of McCandlish et al. (2018, "An empirical model of large-batch training"), as a
       multiple of the batch size used. A larger batch pays up to about so many times. NaN where the noise hides the
-      signal. The weights move during the epoch, which counts as noise too.
+      signal. Where a step's gradient has parts, of n replicas or n accumulation steps, these tell (appendix A.1 there):
+      S = (P − B) / (1 − 1/n) and |G|² = (n B − P) / (n − 1), with P the mean squared norm of a part and B that of the
+      gradient they make up; the batch size meant is that of a part. Elsewhere, from the steps of the epoch, with the
+      sample variance: Σ variance / (Σ mean² − Σ variance / steps); there the weights move, which counts as noise too.
 
     NaN with fewer than two steps. Non-finite elements of a step are left out. Sparse gradients (embeddings) are not
     observed, since they would have to be made dense. Single steps are not kept.
 
-    State, float32: a row for the cosines, then one an element: count, mean, M2, Σ|g|, the last value; 20 bytes an
-    element, five times the memory of the variables observed.
+    State, float32: a row for the cosines, one for the squared norms of parts, one for those of the whole, with the
+    number of parts as its last value; then one an element: count, mean, M2, Σ|g|, the last value; 20 bytes an element,
+    five times the memory of the variables observed.
 
     Example:
 
@@ -54,12 +58,13 @@ class SignalToNoise(Statistic):
     only_of = ("gradients", "updates")
     initial: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, 0.0)
     dtype = "float32"
+    version = 2
 
     def takes(self, piece: Piece) -> bool:
         return piece.values is not None and piece.zeros is None and None not in piece.spec.shape
 
     def rows(self, spec: TensorSpec) -> int:
-        return 1 + math.prod(size or 0 for size in spec.shape)
+        return _HEADERS + math.prod(size or 0 for size in spec.shape)
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         parts = []
@@ -69,7 +74,7 @@ class SignalToNoise(Statistic):
             inside = tf.where(finite, values, tf.zeros_like(values))
             one = tf.cast(finite, tf.float32)
             parts += [
-                tf.zeros((1, self.fields)),
+                _headers(piece),
                 tf.stack([one, inside, tf.zeros_like(one), tf.abs(inside), inside], axis=-1),
             ]
         return tf.concat(parts, axis=0)
@@ -81,7 +86,7 @@ class SignalToNoise(Statistic):
     def update(self, state: Any, new: Any, specs: Sequence[TensorSpec]) -> Any:
         rows = [self.rows(spec) for spec in specs]
         cosines = [
-            _cosine(before, after)
+            _cosine(before[_HEADERS:], after[_HEADERS:])
             for before, after in zip(tf.split(state[:, 4], rows), tf.split(new[:, 4], rows), strict=True)
         ]
         cosine = tf.stack(cosines)
@@ -98,7 +103,7 @@ class SignalToNoise(Statistic):
 
     def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
         cosines, cosine = state[0, :2].astype(np.float64)
-        count, mean, m2, total_abs, _ = state[1:].astype(np.float64).T
+        count, mean, m2, total_abs, _ = state[_HEADERS:].astype(np.float64).T
         several = count >= 2
         numbers = dict.fromkeys(self.series, math.nan)
         if not several.any():
@@ -114,10 +119,37 @@ class SignalToNoise(Statistic):
         if cosines:
             numbers["step_cosine"] = float(cosine)
         variance = m2 / (count - 1)
-        signal = float(np.sum(mean**2 - variance / count))
+        noise, signal = float(np.sum(variance)), float(np.sum(mean**2 - variance / count))
+        wholes, whole, _, _, parts = state[2].astype(np.float64)
+        if wholes:
+            part = float(state[1, 1])
+            noise, signal = (part - whole) / (1 - 1 / parts), (parts * whole - part) / (parts - 1)
         if signal > 0:
-            numbers["noise_scale"] = float(np.sum(variance)) / signal
+            numbers["noise_scale"] = noise / signal
         return numbers
+
+
+_HEADERS = 3
+
+
+def _headers(piece: Piece) -> Any:
+    """The rows before the elements': of the cosines nothing yet, of the parts and the whole their squared norms.
+
+    `piece.beside`, where the gradient has parts: `parts`, how many; `part`, the mean squared norm of one; `whole`, what
+    they make up; `complete`, whether that is all of them.
+    """
+    if "parts" not in piece.beside:
+        return tf.zeros((_HEADERS, 5))
+    part = tf.cast(piece.beside["part"], tf.float32)
+    whole = 2.0 * tf.nn.l2_loss(tf.cast(piece.beside["whole"], tf.float32))
+    rows = [tf.zeros(5)]
+    complete = tf.cast(piece.beside["complete"], tf.bool)
+    for norm, counts, last in ((part, True, 0.0), (whole, complete, float(piece.beside["parts"]))):
+        counts = tf.logical_and(counts, tf.math.is_finite(norm))
+        one = tf.cast(counts, tf.float32)
+        value = tf.where(counts, norm, tf.zeros_like(norm))
+        rows.append(tf.stack([one, value, tf.zeros_like(one), value, last * one]))
+    return tf.stack(rows)
 
 
 def _cosine(a: Any, b: Any) -> Any:
