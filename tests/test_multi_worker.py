@@ -145,7 +145,7 @@ def test_a_worker_that_dies_is_told_and_all_resume(victim: int, tmp_path: Path) 
     other = 1 - victim
     run("resume", tmp_path / "broken", 2, str(victim), fails=(0, 1))
     told = json.loads((tmp_path / "broken" / f"worker-{other}.json").read_text())
-    assert told["seconds"] < 60 + 30  # from the beginning of fit, the first trace included
+    assert told["seconds"] < 60  # from the death to the error
     assert told["error"] == "UnavailableError"
     assert f"/task:{victim}" in told["message"]
     assert "Start all workers again" in told["notes"][0]
