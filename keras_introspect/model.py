@@ -220,7 +220,7 @@ class IntrospectiveModel(KerasModel):
             callbacks = on_this_worker(callbacks, self.distribute_strategy)
         if observer is not None:
             callbacks = with_recorder(callbacks, observer, verbose)
-            observer.reading.begin_fit(bound.arguments.get("x"), bound.arguments.get("y"))
+            observer.reading.begin_fit(self, bound.arguments.get("x"), bound.arguments.get("y"))
         bound.arguments["callbacks"] = callbacks
         self.__dict__["_fitting"] = True
         try:

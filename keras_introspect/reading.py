@@ -75,10 +75,11 @@ class Reading:
         self._metrics.clear()
         self._metric_steps.clear()
 
-    def begin_fit(self, x: Any, y: Any) -> None:
-        """Notes what a `fit` is given, and that its model may be configured otherwise than in the last one."""
+    def begin_fit(self, model: Any, x: Any, y: Any) -> None:
+        """Notes how a model is configured, and what it is given: known also of a training that fails at once."""
         self._description = None
         self._data = describe_data(x, y)
+        self._describe(model)
 
     # --- single steps ---
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import keras_introspect as ki
 from keras_introspect.files import ATTRIBUTE, SavedState, joined, pack, pieces, recording_bytes, unpack
+from keras_introspect.npz import write_npz
 from keras_introspect.recording import Recording
 from saving_programs import run_program
 from tiny import assert_same, build, build_plain, compiled, data, train
@@ -149,10 +150,10 @@ def test_a_description_that_does_not_fit(change: dict[str, Any]) -> None:
     with np.load(io.BytesIO(blob)) as file:
         arrays = dict(file)
     meta = {**json.loads(arrays["state.json"].tobytes()), **change}
-    buffer = io.BytesIO()
-    np.savez(buffer, **{**arrays, "state.json": np.frombuffer(json.dumps(meta).encode(), np.uint8)})
-    with pytest.raises(ValueError, match="damaged"):
-        unpack(buffer.getvalue())
+    del arrays["digest"]
+    with pytest.raises(ValueError, match="damaged") as told:
+        unpack(write_npz({**arrays, "state.json": np.frombuffer(json.dumps(meta).encode(), np.uint8)}))
+    assert "digest" not in str(told.value)
 
 
 # --- malice ---

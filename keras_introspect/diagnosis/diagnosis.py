@@ -93,7 +93,9 @@ def judge(evidence: Evidence, rules: Sequence[Rule]) -> Diagnosis:
         if lacking:
             not_judged[rule.kind] = f"needs {' and '.join(lacking)}"
         elif len(evidence.log_epochs) < rule.epochs:
-            not_judged[rule.kind] = f"needs {rule.epochs} epochs, the recording has {len(evidence.log_epochs)}"
+            not_judged[rule.kind] = (
+                f"needs {rule.epochs} epoch{'s' if rule.epochs > 1 else ''}, the recording has {len(evidence.log_epochs)}"
+            )
         elif rule.reads_loss and evidence.loss_is_unknown:
             not_judged[rule.kind] = "the model has a training step of its own: what its losses mean is not known"
         else:

@@ -62,6 +62,8 @@ class Diagnosis(Sequence[Finding]):
             for n, word in ((self.count("error"), "error"), (self.count("warning"), "warning"), (remarks, "remark"))
             if n
         ]
+        if not self._findings and not self.judged:
+            return "Nothing could be judged"
         if not self.alarms:
             return "Nothing wrong was found" + (f"; {parts[0]}" if parts else "")
         return "Found: " + ", ".join(parts)

@@ -2,6 +2,7 @@ import inspect
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import keras_introspect as ki
@@ -174,3 +175,21 @@ def test_nothing_is_changed_by_judging():
     before = recording.to_bytes()
     diagnose(recording)
     assert recording.to_bytes() == before
+
+
+def test_a_training_that_fails_at_once_is_judged_by_what_it_was_given():
+    """Keras raises in the first step: what it was given, and the model's configuration, are in the recording."""
+    keras = pytest.importorskip("keras")
+    import keras_introspect as ki
+
+    model = ki.IntrospectiveSequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy", collectors="default")
+    with pytest.raises(Exception, match="label value of 3"):
+        model.fit(np.ones((8, 4)), np.array([1, 2, 3, 1] * 2), verbose=0)
+    diagnosis = diagnose(model.recording)
+    assert [finding.kind for finding in diagnosis] == ["labels_out_of_range"]
+    assert "overfitting" in diagnosis.not_judged
+
+
+def test_nothing_to_judge_is_not_called_healthy():
+    assert diagnose(Recording()).headline == "Nothing could be judged"

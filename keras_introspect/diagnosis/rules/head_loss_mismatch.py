@@ -17,6 +17,7 @@ class HeadLossMismatch(Rule):
 
     kind = "head_loss_mismatch"
     needs = ("description/losses",)
+    epochs = 0
     order = 6
     picture = "value_distribution"
 

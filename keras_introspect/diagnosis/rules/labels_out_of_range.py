@@ -24,6 +24,7 @@ class LabelsOutOfRange(Rule):
 
     kind = "labels_out_of_range"
     needs = ("description/losses|data/targets", "data/targets|logs/loss")
+    epochs = 0
     order = 9
     picture = "training_curves"
 

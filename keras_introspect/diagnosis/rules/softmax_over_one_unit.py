@@ -17,6 +17,7 @@ class SoftmaxOverOneUnit(Rule):
 
     kind = "softmax_over_one_unit"
     needs = ("description/outputs|layer_outputs/min",)
+    epochs = 0
     order = 5
     picture = "value_distribution"
 
