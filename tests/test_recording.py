@@ -559,7 +559,7 @@ class TestDamage:
             Recording.from_bytes(buffer.getvalue())
 
     def test_a_number_that_was_changed(self):
-        """A whole zip, whose checksums hold, is refused all the same; without a digest, as early files are, it loads."""
+        """A whole zip whose checksums hold is refused all the same; without a digest, as early files are, it loads."""
         recording = full_recording()
         with np.load(io.BytesIO(recording.to_bytes())) as file:
             arrays = {key: file[key] for key in file.files}
