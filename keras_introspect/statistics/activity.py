@@ -7,7 +7,18 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import Context, Piece, Statistic, branch, columns_of, flat, once, sizes, zeros_of
+from keras_introspect.statistics.base import (
+    MANY_COLUMNS,
+    Context,
+    Piece,
+    Statistic,
+    branch,
+    columns_of,
+    flat,
+    once,
+    sizes,
+    zeros_of,
+)
 from keras_introspect.statistics.spec import TensorSpec
 
 
@@ -40,8 +51,7 @@ class Activity(Statistic):
         return 1 + _channels(spec) + (spec.positions or 0)
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
-        vectors = [flat(piece.values) for piece in pieces]
-        size = sizes(vectors)
+        size = sizes([flat(piece.values, context) for piece in pieces])
         zeros = zeros_of(pieces)
         if zeros is not None:
             size += zeros
@@ -122,13 +132,13 @@ def _share(numbers: np.ndarray) -> np.ndarray:
 def _nonzero(values: Any, spec: TensorSpec, context: Context) -> list[Any]:
     """Non-zero elements of each channel, and of each position: float64 vectors."""
     rank = len(spec.shape)
-    nonzero = tf.not_equal(values, tf.zeros([], values.dtype))
+    nonzero = tf.cast(values, tf.bool)  # NaN is not zero
     if spec.channel_axis is None:
         return [tf.reshape(tf.cast(tf.reduce_sum(tf.cast(nonzero, tf.float32)), tf.float64), [1])]
     if rank == 1:
         return [_all_in_one(tf.cast(nonzero, tf.float64), spec)]
     columns = columns_of(nonzero)
-    if columns is None or columns % 8 or context.xla:
+    if columns is None or columns % 8 or columns < MANY_COLUMNS or context.xla:
         # A float32 sum over one axis is exact up to 2^24 elements; the rest, a small tensor, is summed in float64.
         counts = tf.cast(tf.reduce_sum(tf.cast(nonzero, tf.float32), axis=0), tf.float64)
     else:

@@ -192,9 +192,11 @@ class Statistic:
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.get_config().items())})"
 
 
-def flat(values: Any) -> Any:
+def flat(values: Any, context: Context | None = None) -> Any:
     """As one vector, in float32 or wider: sums in float16 overflow, in bfloat16 they stall."""
-    vector = tf.raw_ops.Reshape(tensor=values, shape=[-1])
+    if context is not None:
+        return context.shared("flat", values, flat)
+    vector = values if values.shape.rank == 1 else tf.raw_ops.Reshape(tensor=values, shape=[-1])
     return vector if vector.dtype in (tf.float32, tf.float64) else tf.cast(vector, tf.float32)
 
 
@@ -209,8 +211,9 @@ def zeros_of(pieces: Sequence[Piece]) -> Any:
     """The numbers of further elements that are zero, float64; `None` where there are none at all."""
     if all(piece.zeros is None for piece in pieces):
         return None
-    counts = [0 if piece.zeros is None else piece.zeros for piece in pieces]
-    return tf.cast(tf.stack([tf.cast(count, tf.int64) for count in counts]), tf.float64)
+    sparse = [i for i, piece in enumerate(pieces) if piece.zeros is not None]
+    counts = tf.cast(tf.stack([tf.cast(pieces[i].zeros, tf.int64) for i in sparse]), tf.float64)
+    return tf.scatter_nd(np.array(sparse)[:, None], counts, [len(pieces)])
 
 
 _TRACED: list[Any] = []
@@ -260,20 +263,43 @@ def branch(condition: Any, first: Callable[..., Any], second: Callable[..., Any]
     return tf.ensure_shape(result, then_branch.output_shapes)
 
 
+def unless(exact: Any, state: Any, carefully: Callable[..., Any], *args: Any) -> Any:
+    """`state` where the condition holds, else `carefully(*args)`, a tensor of the same shape and dtype.
+
+    For what is needed rarely: unlike `tf.cond`, whose branches become part of the step's graph and are optimized with
+    it at great length, the slow way lies in a function of its own.
+    """
+    if tf.executing_eagerly():
+        return state if exact else carefully(*args)
+    inputs = [state, *(tf.convert_to_tensor(arg) for arg in tf.nest.flatten(args))]
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+    with tf.init_scope():
+        usual = tf.function(lambda state, *given: tf.identity(state), specs, autograph=False).get_concrete_function()
+        slow = tf.function(
+            lambda state, *given: carefully(*tf.nest.pack_sequence_as(args, given)), specs, autograph=False
+        ).get_concrete_function()
+    (result,) = tf.raw_ops.StatelessIf(
+        cond=exact, input=inputs, Tout=[state.dtype], then_branch=usual, else_branch=slow
+    )
+    return tf.ensure_shape(result, state.shape)
+
+
 def sums_of(piece: Piece, context: Context) -> Any:
     """Σx, Σx², minimum and maximum of one tensor, in one pass each: float64, shape (4,); NaN spoils them all."""
-    return context.shared("sums", piece.values, functools.partial(_sums, xla=context.xla))
+    return context.shared("sums", piece.values, functools.partial(_sums, context=context))
 
 
-def _sums(values: Any, xla: bool) -> Any:
-    vector = flat(values)
+def _sums(values: Any, context: Context) -> Any:
+    vector = flat(values, context)
     if vector.dtype == tf.float64:
         return _wide_vector_sums(vector)
     columns = columns_of(values)
-    if xla or columns is None or columns < _COLUMNS:
+    if context.xla or columns is None or columns < _COLUMNS:
         return _vector_sums(vector)
     matrix = tf.raw_ops.Reshape(tensor=vector, shape=[-1, columns])
-    return _nonnegative_sums(matrix) if never_negative(values) else _matrix_sums(matrix)
+    if columns >= MANY_COLUMNS and never_negative(values):
+        return _nonnegative_sums(matrix)
+    return _matrix_sums(matrix)
 
 
 def columns_of(values: Any) -> int | None:
@@ -292,6 +318,7 @@ def never_negative(values: Any) -> bool:
     return values.op.type in ("Relu", "Relu6")
 
 
+MANY_COLUMNS = 1024  # from so many on, a branch that saves a pass is worth what it costs in tracing
 _COLUMNS = 64  # from so many on, reducing the first axis first is the faster way: it needs no horizontal sums
 
 

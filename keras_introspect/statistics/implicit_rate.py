@@ -54,7 +54,7 @@ class ImplicitRate(Quantiles):
     def _rates(self, piece: Piece, context: Context) -> Piece:
         update, gradient = flat(piece.beside["update"]), flat(piece.beside["gradients"])
         if self.sample is not None and (update.shape[0] is None or update.shape[0] > self.sample):
-            drawn = sample_positions(tf.size(update), self.sample, context.step)
+            drawn = sample_positions(tf.size(update), self.sample, context)
             update, gradient = tf.gather(update, drawn), tf.gather(gradient, drawn)
         counts = tf.logical_and(tf.not_equal(gradient, 0), tf.cast(piece.beside["moved"], tf.bool))
         one, gap = tf.ones([], gradient.dtype), tf.constant(np.nan, gradient.dtype)

@@ -19,6 +19,7 @@ from keras_introspect.statistics.base import (
     once,
     sizes,
     sums_of,
+    unless,
     zeros_of,
 )
 from keras_introspect.statistics.spec import TensorSpec
@@ -68,9 +69,9 @@ class Moments(Statistic):
     initial: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf, 0.0, math.inf)
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
-        vectors = [flat(piece.values) for piece in pieces]
+        vectors = [flat(piece.values, context) for piece in pieces]
         sums = [sums_of(piece, context) for piece in pieces]
-        total_abs = tf.stack([_sum_of_magnitudes(*row, context) for row in zip(pieces, vectors, sums, strict=True)])
+        total_abs = tf.stack([_sum_of_magnitudes(*row) for row in zip(pieces, vectors, sums, strict=True)])
         total, squares, low, high = tf.unstack(tf.stack(sums), axis=1)
         size = sizes(vectors)
 
@@ -86,14 +87,9 @@ class Moments(Statistic):
         in_range = (squares > _UNDERFLOW * size) & (m2 > _CANCELLATION * squares)
         exact = nothing | (finite & (constant | in_range))
 
-        def carefully() -> Any:
-            rows = tf.unstack(state, num=len(vectors))
-            flags = tf.unstack(exact, num=len(vectors))
-            right = tf.stack([_corrected(*row) for row in zip(flags, vectors, rows, strict=True)])
-            first = tf.where(right[:, 6] > 0, tf.cast(context.step, tf.float64), never)
-            return tf.concat([right[:, :7], first[:, None]], axis=1)
-
-        state = tf.cond(tf.reduce_all(exact), lambda: state, carefully)
+        state = unless(
+            tf.reduce_all(exact), state, _carefully, state, exact, tf.cast(context.step, tf.float64), vectors
+        )
         zeros = zeros_of(pieces)
         if zeros is None:
             return state
@@ -148,6 +144,14 @@ class Moments(Statistic):
         return tf.stack([count, mean, m2, total_abs, none, -none, nonfinite, none])[None]
 
 
+def _carefully(state: Any, exact: Any, step: Any, vectors: Sequence[Any]) -> Any:
+    """The states of some tensors, those that are not exact taken again."""
+    rows, flags = (tf.unstack(tensor, num=len(vectors)) for tensor in (state, exact))
+    right = tf.stack([_corrected(*row) for row in zip(flags, vectors, rows, strict=True)])
+    first = tf.where(right[:, 6] > 0, step, tf.constant(math.inf, tf.float64))
+    return tf.concat([right[:, :7], first[:, None]], axis=1)
+
+
 def merge_moments(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Count, mean and M2 of a union, from states whose first fields these are: Chan, Golub and LeVeque (1979)."""
     count = a[..., 0] + b[..., 0]
@@ -156,21 +160,15 @@ def merge_moments(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
     return count, a[..., 1] + delta * share, a[..., 2] + b[..., 2] + delta * delta * a[..., 0] * share
 
 
-def _sum_of_magnitudes(piece: Piece, x: Any, sums: Any, context: Context) -> Any:
+def _sum_of_magnitudes(piece: Piece, x: Any, sums: Any) -> Any:
     """Σ|x|, float64: a pass of its own only where some element may be negative."""
     if never_negative(piece.values):
         return sums[0]
-    wide = x.dtype == tf.float64
-    known, compute = (_total, _wide_magnitudes) if wide else (_narrow_total, _magnitudes)
-    if context.xla:
-        return compute(x, sums)
-    return branch(sums[2] >= 0.0, known, compute, x, sums)
+    return _wide_magnitudes(x) if x.dtype == tf.float64 else _magnitudes(x)
 
 
-_SUMS = tf.TensorSpec([4], tf.float64)
-_total, _narrow_total = (once(spec, _SUMS)(lambda x, sums: sums[0]) for spec in (WIDE_VECTOR, VECTOR))
 _wide_magnitudes, _magnitudes = (
-    once(spec, _SUMS)(lambda x, sums: tf.cast(tf.reduce_sum(tf.abs(x)), tf.float64)) for spec in (WIDE_VECTOR, VECTOR)
+    once(spec)(lambda x: tf.cast(tf.reduce_sum(tf.abs(x)), tf.float64)) for spec in (WIDE_VECTOR, VECTOR)
 )
 
 

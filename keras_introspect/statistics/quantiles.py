@@ -1,7 +1,8 @@
 """The distribution of the values: quantiles, sign, orders of magnitude."""
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from keras_introspect.statistics.base import (
     flat,
     once,
     sums_of,
+    unless,
     zeros_of,
 )
 from keras_introspect.statistics.spec import TensorSpec
@@ -97,21 +99,35 @@ class Quantiles(Statistic):
     # --- on the device ---
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
-        uniform = None if self.sample is None else _uniform(self.sample, context.step)
-        vectors = [tf.cast(flat(piece.values), tf.float32) for piece in pieces]
-        drawn = [_all_of(x) if uniform is None or _fits(x, self.sample) else _sample_of(x, uniform) for x in vectors]
-        bins = [part[0] + i * BINS.size for i, part in enumerate(drawn)]
-        counts = _count(
-            tf.concat(bins, axis=0),
-            tf.concat([part[1] for part in drawn], axis=0),
-            len(pieces) * BINS.size,
-            context.xla,
-        )
+        vectors = [tf.cast(flat(piece.values, context), tf.float32) for piece in pieces]
+        drawn, numbers, weights = zip(*self._drawn(vectors, context), strict=True)
+        firsts = list(
+            BINS.size * np.arange(len(pieces), dtype=np.int32)
+        )  # the bins of the tensors lie one behind the other
+        bins = _bins_of(tf.concat(drawn, axis=0)) + _repeated(firsts, numbers)
+        counts = _count(bins, _repeated(weights, numbers), len(pieces) * BINS.size, context.xla)
         counts = tf.reshape(counts, [len(pieces), BINS.size])
         zeros = zeros_of(pieces)
         if zeros is not None:
             counts += tf.cast(zeros, tf.float32)[:, None] * tf.one_hot(BINS.zero, BINS.size)[None]
         return tf.concat([counts, _extremes(pieces, vectors, zeros, context)], axis=1)
+
+    def _drawn(self, vectors: Sequence[Any], context: Context) -> Iterator[tuple[Any, Any, Any]]:
+        """The elements drawn of each vector, how many they are, and for how many elements each of them stands."""
+        uniform = None if self.sample is None else _uniform(self.sample, context)
+        positions: dict[int, Any] = {}
+        for x in vectors:
+            size = x.shape[0]
+            if size is None and uniform is not None:
+                yield _sample_of(x, uniform)
+            elif size is None:
+                yield x, tf.size(x), np.float32(1.0)
+            elif uniform is None or size <= self.sample:
+                yield x, size, np.float32(1.0)
+            else:
+                if size not in positions:
+                    positions[size] = _scaled(uniform, size)
+                yield tf.gather(x, positions[size]), self.sample, np.float32(size / self.sample)
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         column = np.arange(self.fields)
@@ -193,31 +209,27 @@ def _quantiles(levels: np.ndarray, counts: Any, lower: Any, upper: Any, low: Any
     return tf.where(total > 0, values, math.nan)
 
 
-def _fits(vector: Any, sample: int | None) -> bool:
-    """Whether a vector is known to be no longer than a sample."""
-    return sample is None or (vector.shape[0] is not None and vector.shape[0] <= sample)
-
-
 def _bins_of(x: Any) -> Any:
     keys = tf.bitwise.right_shift(tf.bitcast(x, tf.uint32), tf.constant(19, tf.uint32))
     return tf.gather(tf.constant(BINS.of_key), tf.cast(keys, tf.int32))
 
 
-@once(VECTOR)
-def _all_of(x: Any) -> Any:
-    """The bins of all elements, and their weights."""
-    return _bins_of(x), tf.ones_like(x)
-
-
 @once(VECTOR, WIDE_VECTOR)
 def _sample_of(x: Any, uniform: Any) -> Any:
-    """The bins of a uniform sample of a vector, or of all of a short one, and the weights: what each stands for."""
+    """A uniform sample of a vector, or all of a short one; how many, and for how many elements each stands."""
     size = tf.size(x)
     number = tf.minimum(size, tf.size(uniform))
     scaled = _scaled(uniform[:number], size)
     drawn = tf.gather(x, tf.where(size > tf.size(uniform), scaled, tf.range(number)))
     weight = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(number, tf.float64))
-    return _bins_of(drawn), tf.fill([number], tf.cast(weight, tf.float32))
+    return drawn, number, tf.cast(weight, tf.float32)
+
+
+def _repeated(values: Sequence[Any], numbers: Sequence[Any]) -> Any:
+    """Each value as often as its number says: a constant where all is known."""
+    if all(isinstance(part, int | np.generic) for part in (*values, *numbers)):
+        return tf.constant(np.repeat(np.array(values), numbers))
+    return tf.concat([tf.fill([number], value) for value, number in zip(values, numbers, strict=True)], axis=0)
 
 
 @once(VECTOR)
@@ -227,11 +239,15 @@ def _finite_ends(x: Any) -> Any:
     return tf.stack([tf.reduce_min(tf.where(finite, x, low)), tf.reduce_max(tf.where(finite, x, high))])
 
 
+def _all_finite_ends(vectors: Sequence[Any]) -> Any:
+    return tf.stack([_finite_ends(x) for x in vectors])
+
+
 def _extremes(pieces: Sequence[Piece], vectors: Sequence[Any], zeros: Any, context: Context) -> Any:
     """Minimum and maximum of all finite elements: float32, shape (P, 2)."""
-    ends = tf.cast(tf.stack([sums_of(piece, context)[2:] for piece in pieces]), tf.float32)
+    ends = tf.cast(tf.stack([sums_of(piece, context) for piece in pieces])[:, 2:], tf.float32)
     finite = tf.reduce_all(tf.math.is_finite(ends))
-    ends = tf.cond(finite, lambda: ends, lambda: tf.stack([_finite_ends(x) for x in vectors]))
+    ends = unless(finite, ends, _all_finite_ends, vectors)
     if zeros is None:
         return ends
     low, high = ends[:, 0], ends[:, 1]
@@ -239,16 +255,20 @@ def _extremes(pieces: Sequence[Piece], vectors: Sequence[Any], zeros: Any, conte
     return tf.stack([tf.where(some, tf.minimum(low, 0.0), low), tf.where(some, tf.maximum(high, 0.0), high)], axis=1)
 
 
-def sample_positions(size: Any, number: int, step: Any) -> Any:
+def sample_positions(size: Any, number: int, context: Context) -> Any:
     """Positions of `number` elements of a vector, drawn uniformly: int32, the same for all vectors of a size."""
-    return _scaled(_uniform(number, step), size)
+    return _scaled(_uniform(number, context), size)
 
 
 def _scaled(uniform: Any, size: Any) -> Any:
     return tf.cast(uniform * tf.cast(size, tf.float64), tf.int32)
 
 
-def _uniform(number: int, step: Any) -> Any:
+def _uniform(number: int, context: Context) -> Any:
+    return context.shared(f"uniform {number}", context.step, functools.partial(_hashed, number))
+
+
+def _hashed(number: int, step: Any) -> Any:
     """Numbers in [0, 1) that look random and depend on the step alone: no generator's state is touched.
 
     A counter hashed by the 32-bit mixer of Wellons (2018, "hash-prospector", lowbias32), in int64: the same in eager
