@@ -1,6 +1,6 @@
-"""Makes the pictures of gallery.md: small networks on handwritten digits, each trained well and trained badly.
+"""Makes the pictures of gallery.md and README.md: small networks on handwritten digits, trained well and trained badly.
 
-    python docs/make_gallery.py            all, into docs/images/gallery; some minutes on a laptop without a GPU
+    python docs/make_gallery.py            all, into docs/images; some minutes on a laptop without a GPU
     python docs/make_gallery.py dropout    one subject
 
 Needs `pip install "keras-introspect[demo]"`.
@@ -22,11 +22,12 @@ from PIL import Image
 
 import keras_introspect as ki
 from keras_introspect import demo, plots
+from keras_introspect.reporting.pictures import with_palette
 
 OUT = Path(__file__).parent / "images" / "gallery"
 EPOCHS = 12
 DPI = 90
-COLOURS = 64
+COLOURS = 96
 
 Pair = tuple[ki.Recording, ki.Recording]  # healthy, sick
 Picture = tuple[str, Any, Any]  # its name, the healthy figure or axes, the sick one
@@ -144,14 +145,24 @@ def save(made: Any, path: Path) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=DPI)
     with Image.open(buffer) as full:
-        reduced = full.convert("RGB").quantize(COLOURS, kmeans=1, dither=Image.Dither.NONE)
+        reduced = with_palette(full.convert("RGB"), COLOURS)
     reduced.save(path, optimize=True)
     print(f"{path.stat().st_size / 1000:6.0f} kB  {path.name}", flush=True)
 
 
+def readme() -> None:
+    """What `python -m keras_introspect demo --scenario dying-relu` draws."""
+    model = demo.build_model("dying-relu")
+    demo.train(model, demo.load_digits(), 10, verbose=0)
+    save(plots.dashboard(model.recording), OUT.parent / "dashboard.png")
+
+
 def main(subjects: list[str]) -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    for subject in subjects or list(SUBJECTS):
+    for subject in subjects or ["readme", *SUBJECTS]:
+        if subject == "readme":
+            readme()
+            continue
         for name, healthy, sick in SUBJECTS[subject]():
             if sick is None:
                 save(healthy, OUT / f"{subject}-{name}.png")

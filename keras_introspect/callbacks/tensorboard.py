@@ -3,7 +3,7 @@
 import fnmatch
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -41,6 +41,10 @@ class IntrospectionTensorBoard(Watching):
     Histograms (tag `collector/tensor`) are made of the quantiles that the recording holds; no tensor is read again.
     They are as fine as the levels collected: eight buckets by default, exact at their edges.
 
+    Single steps that were recorded are written at the end of their epoch, in the run `train`, with the optimizer's step
+    for their step: what `StepMetrics` has of each batch as `metrics_by_step/loss`, …, and, where asked for,
+    the series of `per_step=True` as `collector_by_step/statistic/tensor`.
+
     Args:
         log_dir: folder of the logs.
         statistics: which statistics to write, names or globs; by default the most telling: `rms`, `mean`, `std`,
@@ -48,9 +52,12 @@ class IntrospectionTensorBoard(Watching):
             `"all"` writes all.
         layers: which tensors, names or globs; by default all.
         histograms: write them where quantiles were collected.
+        steps: which single steps to write: `"metrics"`, those of `StepMetrics`, a few numbers a step; `"all"`, those of
+            the tensors too, as `statistics` and `layers` choose, some hundred bytes a step, tensor and statistic;
+            `None`, none.
 
     Raises:
-        ValueError: nothing will be recorded, at the start of the training.
+        ValueError: `steps` is none of the three; or nothing will be recorded, at the start of the training.
 
     Example:
 
@@ -73,13 +80,23 @@ class IntrospectionTensorBoard(Watching):
         statistics: str | Iterable[str] | None = None,
         layers: str | Iterable[str] | None = None,
         histograms: bool = True,
+        steps: Literal["metrics", "all"] | None = "metrics",
     ) -> None:
         super().__init__()
+        if steps not in ("metrics", "all", None):
+            raise ValueError(f"IntrospectionTensorBoard got steps={steps!r}; expected 'metrics', 'all' or None.")
         self.log_dir = os.fspath(log_dir)
         self.histograms = histograms
+        self.steps = steps
         self._statistics = ("*",) if statistics == "all" else _patterns(statistics, _TELLING)
         self._layers = _patterns(layers, ("*",))
         self._writers: dict[str, Any] = {}
+        self._written: dict[str, int] = {}  # view → the last of its single steps that is written
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_train_begin(logs)
+        # What a loaded model brings along was written by the run that it comes from.
+        self._written = {view: int(series.steps[-1]) for view, series in self.recording.items() if len(series.steps)}
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         with self._training_goes_on(f"write to {self.log_dir!r}"):
@@ -91,7 +108,10 @@ class IntrospectionTensorBoard(Watching):
                     if view.startswith(_VALIDATION) is (run == "validation") and view != "metrics":
                         self._add(summary, view.removeprefix(_VALIDATION), series, now)
                 if summary.value:
-                    self._write(run, summary, now)
+                    self._write(run, [(now, summary)])
+            summaries = self._single_steps()
+            if summaries:
+                self._write("train", sorted(summaries.items()))
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         with self._training_goes_on(f"write to {self.log_dir!r}"):
@@ -99,14 +119,39 @@ class IntrospectionTensorBoard(Watching):
                 writer.close()
         self._writers.clear()
 
-    def _write(self, run: str, summary: Any, epoch: int) -> None:
+    def _write(self, run: str, summaries: Iterable[tuple[int, Any]]) -> None:
         if run not in self._writers:
             folder = os.path.join(self.log_dir, "introspection", run)
             self._writers[run] = tf.summary.create_file_writer(folder)
-        # All of an epoch at once: one operation, not one for each of some thousand values.
+        # All of an epoch or a step at once: one operation, not one for each of some thousand values.
         with self._writers[run].as_default():
-            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=epoch)
+            for step, summary in summaries:
+                tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)
         self._writers[run].flush()
+
+    def _single_steps(self) -> dict[int, Any]:
+        """What was recorded of single steps since it was last asked for: step → summary."""
+        summaries: dict[int, Any] = {}
+        for view, series in self.recording.items():
+            if self.steps is None or not len(series.steps) or (self.steps == "metrics" and view != "metrics"):
+                continue
+            new = np.flatnonzero(series.steps > self._written.get(view, -1))
+            self._written[view] = int(series.steps[-1])
+            for statistic in series.step_statistics:
+                values = series.step(statistic)
+                if view == "metrics":
+                    columns = [("", values.reshape(len(series.steps)))]
+                elif values.ndim == 2 and _fits(statistic, self._statistics):
+                    names = zip(series.names, values.T, strict=True)
+                    columns = [(f"/{name}", column) for name, column in names if _fits(name, self._layers)]
+                else:
+                    continue
+                for suffix, column in columns:
+                    tag = f"{view}_by_step/{statistic}{suffix}"
+                    for row in new[~np.isnan(column[new])]:
+                        summary = summaries.setdefault(int(series.steps[row]), tf.compat.v1.Summary())
+                        _put(summary, tag, np.float32(column[row]), "scalars", _SCALAR)
+        return summaries
 
     def _add(self, summary: Any, view: str, series: Series, epoch: int) -> None:
         """The values of one view in one epoch; nothing if it was not observed then."""

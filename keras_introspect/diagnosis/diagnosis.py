@@ -93,9 +93,8 @@ def judge(evidence: Evidence, rules: Sequence[Rule]) -> Diagnosis:
         if lacking:
             not_judged[rule.kind] = f"needs {' and '.join(lacking)}"
         elif len(evidence.log_epochs) < rule.epochs:
-            not_judged[rule.kind] = (
-                f"needs {rule.epochs} epoch{'s' if rule.epochs > 1 else ''}, the recording has {len(evidence.log_epochs)}"
-            )
+            number = f"{rule.epochs} epoch{'s' if rule.epochs > 1 else ''}"
+            not_judged[rule.kind] = f"needs {number}, the recording has {len(evidence.log_epochs)}"
         elif rule.reads_loss and evidence.loss_is_unknown:
             not_judged[rule.kind] = "the model has a training step of its own: what its losses mean is not known"
         else:

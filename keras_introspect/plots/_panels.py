@@ -1,20 +1,30 @@
 """The page of a board: one or two axes above, a small panel a tensor below."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont
+from matplotlib.text import Text
 from matplotlib.ticker import NullLocator
+from matplotlib.transforms import ScaledTranslation
+from PIL import Image, ImageDraw, ImageFont
 
+from keras_introspect.plots._data import number
 from keras_introspect.plots._draw import GREY, INK, PALE, RED, SMALL
 
 MAX_PANELS = 160  # a few seconds of drawing
+_PLAIN = re.compile("[ -#%-~×…]*")
 
 
 class _Tickless:
@@ -51,12 +61,14 @@ class Panel(Axes):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
+        for spine in self.spines.values():  # as the first tick would do it
+            spine.set_position(("outward", 0))
         for axis in (self.xaxis, self.yaxis):
-            axis.making = False  # type: ignore[attr-defined]
+            axis.making = False  # type: ignore[union-attr]
             axis.set_visible(False)
 
     def _init_axis(self) -> None:  # what matplotlib has for projections with axes of their own
-        self.xaxis, self.yaxis = _TicklessX(self), _TicklessY(self)
+        self.xaxis, self.yaxis = _TicklessX(self, clear=False), _TicklessY(self, clear=False)
         for name, spine in self.spines.items():
             spine.register_axis(self.xaxis if name in ("bottom", "top") else self.yaxis)
 
@@ -66,8 +78,41 @@ class Panel(Axes):
         elif self.get_visible():
             shown = [child for child in self.get_children() if child.get_visible() and child is not self.patch]
             for child in sorted(shown, key=Artist.get_zorder):
-                child.draw(renderer)
+                if not (isinstance(child, Text) and _drawn_as_image(child, renderer)):
+                    child.draw(renderer)
             self.stale = False
+
+
+def _drawn_as_image(text: Text, renderer: Any) -> bool:
+    """Draws a plain line of text into a raster image at once, where matplotlib takes each glyph for itself.
+
+    Returns:
+        Whether it did: other letters than these may need a second font, and `$` is mathematics.
+    """
+    words, side = text.get_text(), text.get_horizontalalignment()
+    if not words.strip():
+        return True
+    simple = text.get_verticalalignment() == "baseline" and side in ("left", "right") and not text.get_rotation()
+    bare = text.get_bbox_patch() is None and text.get_alpha() is None and not text.get_path_effects()
+    if not (simple and bare and isinstance(renderer, RendererAgg) and _PLAIN.fullmatch(words)):
+        return False
+    font = _font(findfont(text.get_fontproperties()), text.get_fontsize() * renderer.dpi / 72)
+    left, top, right, bottom = font.getbbox(words, anchor="ls")  # from the start of the baseline, downwards
+    mask = Image.new("L", (int(right - left) + 2, int(bottom - top) + 2))
+    ImageDraw.Draw(mask).text((-left, -top), words, 255, font, anchor="ls")
+    x, y = text.get_transform().transform(text.get_unitless_position())
+    x -= right if side == "right" else 0
+    ink = np.asarray(mask)[::-1]
+    pixels = np.empty((*ink.shape, 4), np.uint8)
+    pixels[..., :3] = np.multiply(to_rgb(text.get_color()), 255).round()
+    pixels[..., 3] = ink
+    renderer.draw_image(renderer.new_gc(), round(x) + left, round(y) - top - mask.height, pixels)
+    return True
+
+
+@cache
+def _font(path: str, pixels: float) -> Any:
+    return ImageFont.truetype(path, pixels)
 
 
 @dataclass
@@ -87,51 +132,48 @@ class Board:
         ax, first, last = self.small[i], int(epochs[0]), int(epochs[-1])
         ax.set_xlim((first - 0.6, last + 0.6) if first == last else (first, last))
         ax.spines[["left", "bottom"]].set_color(PALE)
+        ax.xaxis.set_major_locator(NullLocator())
         if i + self.columns < len(self.small):
-            ax.xaxis.set_major_locator(NullLocator())
             return
-        ax.set_xticks(sorted({first, last}))
-        ax.tick_params(axis="x", labelsize=self.fontsize - 1, length=2, color=GREY)
-        if first != last:
-            labels = ax.get_xticklabels()
-            labels[0].set_horizontalalignment("left")
-            labels[-1].set_horizontalalignment("right")
+        under = ax.get_xaxis_transform() + self._points(0, -(self.fontsize + 1))
+        for epoch, end in ((first, "left"), (last, "right"))[: 1 + (first != last)]:
+            ax.text(epoch, 0, str(epoch), fontsize=self.fontsize - 1, ha=end, color=GREY, transform=under)
 
     def heights(self, i: int, ticks: Sequence[float] = (), labels: Sequence[str] = ()) -> None:
-        """The y axis of a panel: ticks at the left of each row only, as all panels share one scale."""
+        """The y axis of a panel: labels at the left of each row only, as all panels share one scale."""
         ax = self.small[i]
-        if i % self.columns:
-            ax.yaxis.set_major_locator(NullLocator())
-            ax.yaxis.set_minor_locator(NullLocator())
-            return
-        if len(ticks):
-            ax.set_yticks(ticks, labels)
-        ax.tick_params(axis="y", labelsize=self.fontsize - 1, length=2, color=GREY)
+        if i % self.columns == 0:
+            low, high = ax.get_ylim()
+            if not len(ticks):
+                at = ax.yaxis.get_major_locator().tick_values(low, high)
+                ticks = [value for value in at if low <= value <= high]
+                labels = [number(float(value)) for value in ticks]
+            # Written, not ticks: these would take as long as all the rest of the panel.
+            beside = ax.get_yaxis_transform() + self._points(-3, -0.36 * (self.fontsize - 1))
+            for value, label in zip(ticks, labels, strict=True):
+                ax.text(0, value, label, fontsize=self.fontsize - 1, ha="right", color=GREY, transform=beside)
+        ax.yaxis.set_major_locator(NullLocator())
+        ax.yaxis.set_minor_locator(NullLocator())
 
     def caption(self, i: int, name: str, left: str, right: str, bad: bool = False) -> None:
         """Names a panel; beneath the name a remark at the left and one at the right, red and bold if bad."""
         ax = self.small[i]
         ax.set_title(name, fontsize=self.fontsize, loc="left", y=1.0, pad=self.fontsize + 3, color=RED if bad else INK)
-        ax.annotate(
-            left,
-            (0, 1),
-            (0, 2),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            fontsize=self.fontsize - 1,
-            color=GREY,
-        )
-        ax.annotate(
+        above = ax.transAxes + self._points(0, 2)
+        ax.text(0, 1, left, fontsize=self.fontsize - 1, color=GREY, transform=above)
+        ax.text(
+            1,
+            1,
             right,
-            (1, 1),
-            (0, 2),
-            xycoords="axes fraction",
-            textcoords="offset points",
             fontsize=self.fontsize - 0.5,
             ha="right",
             color=RED if bad else GREY,
             fontweight="bold" if bad else "normal",
+            transform=above,
         )
+
+    def _points(self, x: float, y: float) -> ScaledTranslation:
+        return ScaledTranslation(x / 72, y / 72, self.figure.dpi_scale_trans)
 
 
 def panels(
@@ -185,12 +227,7 @@ def panels(
         wspace=0.12,
     )
     top = [figure.add_subplot(upper[0, i]) for i in range(tops)]
-    small = [
-        figure.add_subplot(
-            lower[i // columns, i % columns], axes_class=Panel if i % columns and i + columns < shown else Axes
-        )
-        for i in range(shown)
-    ]
+    small = [figure.add_subplot(lower[i // columns, i % columns], axes_class=Panel) for i in range(shown)]
     for ax in small:
         ax.spines[["top", "right"]].set_visible(False)
     if shown < count:

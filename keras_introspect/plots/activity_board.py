@@ -68,11 +68,11 @@ def activity_board(
     short = shorten(chosen.names, board.characters)
     for place, (i, ax) in enumerate(zip(board.shown, board.small, strict=True)):
         _panel(ax, chosen.epochs, active[:, i], dead[:, i], None if spatial is None else spatial[:, i])
-        board.epochs(place, chosen.epochs)
-        board.heights(place, *_SHARES)
         bad = last[i] >= 0.05
         text = f"dead {percent(last[i])}" if np.isfinite(last[i]) else "not observed"
         board.caption(place, short[i], shape_text(chosen.shapes[i]), text, bad)
+        board.epochs(place, chosen.epochs)
+        board.heights(place, *_SHARES)
     return board.figure
 
 

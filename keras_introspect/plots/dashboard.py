@@ -132,7 +132,7 @@ class _Page:
             left = ax.get_position().x0
             space = min(start for start in starts if start > left + 0.05) - left
             points = space * self.figure.get_size_inches()[0] * 72
-            for text in ax.findobj(Text):
+            for text in ax.get_children():
                 if isinstance(text, Text) and text.get_gid() == TITLE_ID:
                     text.set_fontsize(
                         max(5.5, min(text.get_fontsize(), points / (0.56 * max(1, len(text.get_text())))))
@@ -210,7 +210,7 @@ def _signals(ax: Axes, recording: Recording, found: Diagnosis) -> None:
         ax.text(0.04, y, finding.kind.replace("_", " "), fontsize=SMALL + 1, va="top", color=INK, fontweight=weight)
         where = "".join(short[name] for name in finding.where[:1])
         more = f" +{len(finding.where) - 1}" if len(finding.where) > 1 else ""
-        ax.text(1, y, where + more, fontsize=SMALL, va="top", ha="right", color=GREY)
+        ax.text(1, y, where + more, fontsize=SMALL, va="top", ha="right", color=INK)
         sentence = textwrap.shorten(finding.summary, 82, placeholder=" …")
         ax.text(0.04, y - 0.44 * pitch, sentence, fontsize=SMALL + 0.5, va="top", color=INK)
     end = 0.99 - len(shown) * pitch

@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from keras_introspect.plots._data import (
     Chosen,
@@ -86,19 +87,20 @@ def distribution_board(
         if kind == "magnitude":
             floor = log_axis(ax, ends, ticks=4)
             own = np.where(own == 0, floor, own)
-            board.heights(place)
             remark = f"median {number(float(latest(own)[2]))}"
         else:
             last = latest(own)
-            ax.set_yticks([])
+            ax.yaxis.set_major_locator(NullLocator())
             if np.isfinite(own).any():
                 ax.set_ylim(*padded(np.nanmin(own), np.nanmax(own)))
             remark = f"{number(float(last[0]))} … {number(float(last[4]))}"
         thin_bands(ax, chosen.epochs, own)
-        board.epochs(place, chosen.epochs)
         if not np.isfinite(own).any():
             remark = "not observed"
         board.caption(place, short[i], shape_text(chosen.shapes[i]), remark)
+        board.epochs(place, chosen.epochs)
+        if kind == "magnitude":
+            board.heights(place)
     return board.figure
 
 

@@ -63,7 +63,7 @@ def training_curves(
     ...     recording.add_logs(epoch, {"loss": 1 / (epoch + 1), "val_loss": 1.2 / (epoch + 1)})
     >>> ax = training_curves(recording)
     >>> ax.get_title(loc="left")
-    'loss 1 → 0.333; validation 0.4, best'
+    'loss 1 → 0.333; validation 0.4, its best'
     """
     check_recording(recording, "training_curves")
     known = metric_names(recording)
@@ -266,5 +266,5 @@ def _best(curve: _Curve, held: np.ndarray) -> str:
         return ""
     best = int(np.argmin(values) if _falls(curve) else np.argmax(values))
     if best == len(values) - 1:
-        return ", best"
+        return ", its best"
     return f", best {number(values[best])} in epoch {curve.epochs[held[best]]}"

@@ -95,11 +95,11 @@ def update_board(
             ax.plot(x, np.where(y <= 0, np.nan, y), color=ORANGE, linewidth=1.0, linestyle="--", label="rate")
         x, y = spread(chosen.epochs, ratio[:, i])
         ax.plot(x, np.where(y == 0, floor, y), color=BLUE, linewidth=line_width(chosen.epochs) * 0.8, label="ratio")
-        board.epochs(place, chosen.epochs)
-        board.heights(place)
         # A bias starts at zero: its ratio is no sign of a wrong step.
         bad = len(chosen.shapes[i]) >= 2 and bool(last[i] > 0.1)
         board.caption(place, short[i], shape_text(chosen.shapes[i]), number(float(last[i])), bad)
+        board.epochs(place, chosen.epochs)
+        board.heights(place)
     return board.figure
 
 

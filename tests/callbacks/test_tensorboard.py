@@ -111,13 +111,69 @@ def test_validation_is_a_run_of_its_own_with_the_same_tags(tmp_path: Path) -> No
     for view, rms in (("layer_outputs", 1.0), ("val_layer_outputs", 2.0)):
         recording.add_epoch(view, 4, ["a", "b:1"], [(None, 2)] * 2, {"rms": [rms, np.nan]})
     recording.add_steps("metrics", [0], ["metrics"], [()], {"loss": [[1.0]]})
-    callback = Watched(recording, tmp_path)
+    callback = Watched(recording, tmp_path, steps=None)
     callback.on_epoch_end(4)
     callback.on_train_end()
     for name, rms in (("train", 1.0), ("validation", 2.0)):
         reader = read(tmp_path / "introspection" / name)
         assert reader.Tags()["tensors"] == ["layer_outputs/rms/a"]  # and nothing for what was not observed
         assert values(reader, "layer_outputs/rms/a") == {4: rms}
+
+
+def in_steps(folder: Path, steps: Any = "metrics") -> tuple[Recording, Any]:
+    """A model fitted in two calls with each step recorded; the second goes on in the same folder."""
+    model = ki.IntrospectiveSequential([keras.Input((4,)), keras.layers.Dense(1, name="head")])
+    collectors = [ki.StepMetrics(), ki.Gradients(["moments", "quantiles"], per_step=True)]
+    model.compile("sgd", "mse", metrics=["mae"], collectors=collectors, run_eagerly=True)
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+    for first, last in ((0, 2), (2, 3)):
+        callback = IntrospectionTensorBoard(folder, steps=steps)
+        model.fit(x, x[:, :1], batch_size=8, initial_epoch=first, epochs=last, verbose=0, callbacks=[callback])
+    return model.recording, read(folder / "introspection" / "train")
+
+
+def by_step(reader: Any) -> set[str]:
+    return {tag for tag in reader.Tags()["tensors"] if "_by_step/" in tag}
+
+
+def test_what_was_measured_of_the_batches_is_written_by_step(tmp_path: Path) -> None:
+    recording, reader = in_steps(tmp_path)
+    names = {"loss", "mae", "learning_rate", "gradient_norm"}
+    assert by_step(reader) == {f"metrics_by_step/{name}" for name in names}
+    for name in names:
+        tag = f"metrics_by_step/{name}"
+        assert [event.step for event in reader.Tensors(tag)] == list(range(12))  # each once, over both calls of fit
+        expected = recording["metrics"].step(name).astype(np.float32)
+        np.testing.assert_array_equal(list(values(reader, tag).values()), expected)
+        assert plugin(reader, tag) == "scalars"
+
+
+def test_steps_of_tensors_are_written_where_asked_for(tmp_path: Path) -> None:
+    recording, reader = in_steps(tmp_path, "all")
+    gradients = recording["gradients"]
+    assert {f"gradients_by_step/rms/{name}" for name in gradients.names} <= by_step(reader)
+    assert not any("max" in tag or "quantiles" in tag for tag in by_step(reader))  # as of the epochs: what tells most
+    for i, name in enumerate(gradients.names):
+        written = values(reader, f"gradients_by_step/rms/{name}")
+        assert list(written) == gradients.steps.tolist() == list(range(12))
+        np.testing.assert_array_equal(list(written.values()), gradients.step("rms")[:, i].astype(np.float32))
+
+
+def test_steps_that_are_missing_or_not_wanted_are_not_written(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.add_epoch("weights", 0, ["a"], [(2,)], {"rms": [1.0]})
+    recording.add_steps("metrics", [0, 1, 2], ["metrics"], [()], {"loss": [[1.0], [np.nan], [np.inf]]})
+    for steps, expected in (("metrics", {0: 1.0, 2: np.inf}), (None, None)):
+        folder = tmp_path / str(steps)
+        callback = Watched(recording, folder, steps=steps)
+        callback.on_epoch_end(0)
+        callback.on_train_end()
+        reader = read(folder / "introspection" / "train")
+        assert by_step(reader) == ({"metrics_by_step/loss"} if expected else set())
+        if expected:
+            assert values(reader, "metrics_by_step/loss") == expected
+    with pytest.raises(ValueError, match="got steps='some'; expected 'metrics', 'all' or None"):
+        IntrospectionTensorBoard(tmp_path, steps="some")  # type: ignore[arg-type]
 
 
 def test_chosen_statistics_and_layers(tmp_path: Path) -> None:

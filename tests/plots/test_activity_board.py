@@ -31,8 +31,8 @@ def test_a_layer_that_was_not_observed_says_so():
     values = {"activation_rate": [0.5, np.nan], "dead_rate": [0.0, np.nan]}
     recording.add_epoch("layer_outputs", 0, ["a", "b"], [(None, 4)] * 2, values)
     small = activity_board(recording["layer_outputs"]).axes[1:]
-    assert texts(small[0]) == ["4", "dead 0 %"]
-    assert texts(small[1])[-1] == "not observed"
+    assert texts(small[0])[:2] == ["4", "dead 0 %"]
+    assert "not observed" in texts(small[1])
 
 
 def test_only_so_many_panels_and_the_figure_says_it(monkeypatch):

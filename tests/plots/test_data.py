@@ -76,6 +76,7 @@ def test_short_names_stay_different():
     ("value", "text"),
     [
         (0.00123, "1.2e-3"),
+        (np.nextafter(0.01, 0), "0.01"),
         (0.001, "1e-3"),
         (12.34, "12.3"),
         (0, "0"),
