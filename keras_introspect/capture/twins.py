@@ -72,13 +72,17 @@ def _twin(tensor: Any, depth: int) -> Any:
     if op.type == "BiasAdd" or (op.type in _REGROUPED and any(_origin(i).type in _PRODUCTS for i in op.inputs)):
         # The product is computed again too: rare, since most activations belong to the layer, or are ReLU.
         optimized = bool(users) and users <= _REGROUPED | _FUSED_ACTIVATIONS
-    elif depth < _DEPTH and op.type == "Const":
-        optimized = True  # constants are pushed along a chain if nobody else uses them
+    elif _is_by_constant(op) or (depth < _DEPTH and op.type == "Const"):
+        optimized = True  # constants are pushed along a chain, also past what others use
     else:
         inner = depth < _DEPTH and op.type in _PRODUCTS | _FUSED_ACTIVATIONS
         taken_up = op.type in _REGROUPED and not (depth == _DEPTH and users and users <= _ENDS_A_CHAIN)
         optimized = len(users) <= 1 and (taken_up or inner or _is_unbroadcast(op))
     return copy_of(op, [_twin(source, depth - 1) for source in op.inputs]) if optimized else tensor
+
+
+def _is_by_constant(op: Any) -> bool:
+    return op.type in ("Mul", "RealDiv") and any(_origin(source).type == "Const" for source in op.inputs)
 
 
 def _origin(tensor: Any) -> Any:
