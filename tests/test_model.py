@@ -99,3 +99,13 @@ def test_one_way_does_not_disturb_the_others(first: str) -> None:
         first in ("given inputs", "makes inputs", "inherits, functional", "functional")
     )
     assert isinstance(ki.instrument(MakesInputs()), Functional)
+
+
+def test_collectors_of_a_preset_and_more() -> None:
+    model = MAKERS["functional"]()
+    model.compile("sgd", "mse", collectors=["economy", ki.StepMetrics(), "updates"])
+    assert [c.name for c in model.collectors] == ["weights", "gradients", "layer_outputs", "metrics", "updates"]
+    with pytest.raises(ValueError, match=r"'gradients'.*name"):
+        model.compile("sgd", "mse", collectors=["economy", ki.Gradients()])
+    with pytest.raises(ValueError, match="'economy'"):
+        model.compile("sgd", "mse", collectors=["economi"])

@@ -1,7 +1,7 @@
 """`Alerts`: the diagnosis while the model trains."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from keras_introspect.callbacks._watching import Watching
@@ -77,18 +77,18 @@ class Alerts(Watching):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._pending = (epoch + 1) % self.every != 0
         if not self._pending:
-            self._judge()
+            self._judge([rule for rule in self._rules if not rule.at_end])
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        if self._pending:
-            self._judge()
+        if self._pending or any(rule.at_end for rule in self._rules):
+            self._judge(self._rules)
 
-    def _judge(self) -> None:
+    def _judge(self, rules: Sequence[Rule]) -> None:
         new: list[Finding] = []
         with self._training_goes_on("judge the epoch"):
             if self._description is None:
                 self._description = describe(self.model)
-            self.diagnosis = judge(Evidence(self.recording, self._description), self._rules)
+            self.diagnosis = judge(Evidence(self.recording, self._description), rules)
             new = [finding for finding in self.diagnosis.alarms if self._is_news(finding)]
         for finding in new:
             self.findings.append(finding)
@@ -108,7 +108,8 @@ class Alerts(Watching):
         if callable(self.action):
             self.action(finding)
             return
-        told = [str(finding), *(text for text in (finding.cause, finding.suggestion) if text)]
+        labelled = (("Cause", finding.cause), ("Try", finding.suggestion))
+        told = [str(finding), *(f"{label}: {text}" for label, text in labelled if text)]
         warnings.warn(". ".join(told), stacklevel=2)
         if self.action == "stop" and finding.severity == "error":
             self.model.stop_training = True

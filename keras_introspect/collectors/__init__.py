@@ -51,12 +51,16 @@ def _all() -> list[Collector]:
 PRESETS = {"economy": _economy, "default": _default, "all": _all}
 
 
+def _is_preset(item: Any) -> bool:
+    return isinstance(item, str) and item in PRESETS
+
+
 def resolve_collectors(collectors: Any) -> tuple[Collector, ...]:
     """Turns what was given to `compile(collectors=...)` into collectors.
 
     Args:
         collectors: `None`, a preset (`"economy"`, `"default"`, `"all"`), a collector, or a list of collectors, of their
-            classes or of their keys.
+            classes, of their keys, or of presets: `["all", ki.StepMetrics()]`.
 
     Raises:
         ValueError: an unknown preset or collector, or two collectors under one name.
@@ -70,10 +74,11 @@ def resolve_collectors(collectors: Any) -> tuple[Collector, ...]:
     if isinstance(collectors, (Collector, type)) or not isinstance(collectors, Iterable):
         collectors = [collectors]
     resolved: list[Collector] = []
-    for item in collectors:
+    given = [part for item in collectors for part in (PRESETS[item]() if _is_preset(item) else [item])]
+    for item in given:
         if isinstance(item, str):
             if item not in _BY_KEY:
-                raise unknown_name("collector", item, _BY_KEY)
+                raise unknown_name("collector", item, [*_BY_KEY, *PRESETS])
             item = _BY_KEY[item]
         if isinstance(item, type) and issubclass(item, Collector):
             item = item()

@@ -17,6 +17,7 @@ class Rule:
         needs: what must have been collected: `"view/statistic"`, `"logs/name"`, `"description/key"`, `"data/key"`; with
             `|` between alternatives. What is missing is said in the diagnosis.
         epochs: how many epochs it needs.
+        at_end: whether it judges a training as a whole, and so only when that has ended.
         reads_loss: whether it takes the log `loss` for what is to fall. It is then not asked about a model with a step
             of its own and no loss compiled, such as a GAN.
         order: rank among findings of the same severity: causes first, then what they cause.
@@ -41,6 +42,7 @@ class Rule:
     kind: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
     epochs: ClassVar[int] = 1
+    at_end: ClassVar[bool] = False
     reads_loss: ClassVar[bool] = False
     order: ClassVar[int] = 50
     picture: ClassVar[str] = "dashboard"

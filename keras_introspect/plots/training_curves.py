@@ -82,6 +82,9 @@ def training_curves(
     for i, (panel, curve) in enumerate(zip([ax, *below], curves, strict=True)):
         _draw(panel, curve)
         epoch_axis(panel, curve.epochs, label=i == len(curves) - 1)
+        if len(curve.step_x):  # the steps of an epoch reach half a unit to both sides of it
+            left, right = panel.get_xlim()
+            panel.set_xlim(min(left, curve.step_x.min()), max(right, curve.step_x.max()))
         _label(panel, curve)
     return ax
 
@@ -181,7 +184,7 @@ def _draw(ax: Axes, curve: _Curve) -> None:
     if len(seen) and seen.min() > 0 and seen.max() / seen.min() > 30 and _falls(curve):
         log_axis(ax, seen)
     if len(curve.step_values):
-        ax.plot(curve.step_x, curve.step_values, color="#b5b5b5", linewidth=0.5, zorder=1, label="each step")
+        ax.plot(curve.step_x, curve.step_values, color="#9a9a9a", linewidth=0.6, zorder=1, label="each step")
     main = curve.train
     if curve.levels is not None:
         main = curve.levels[2]
@@ -221,12 +224,15 @@ def _draw(ax: Axes, curve: _Curve) -> None:
 
 
 def _label(ax: Axes, curve: _Curve) -> None:
-    ax.set_ylabel(curve.name + (" (log)" if ax.get_yscale() == "log" else ""))
+    of = "" if curve.levels is None else ", median batch"
+    ax.set_ylabel(curve.name + of + (" (log)" if ax.get_yscale() == "log" else ""))
     main = curve.train if curve.levels is None else curve.levels[2]
     seen, held = np.flatnonzero(np.isfinite(main)), np.flatnonzero(np.isfinite(curve.validation))
+    told = curve.train if np.isfinite(curve.train).any() else main  # as Keras's logs have it, where they do
     parts = []
     if len(seen):
-        first, last = number(main[seen[0]]), number(main[seen[-1]])
+        known = np.flatnonzero(np.isfinite(told))
+        first, last = number(told[known[0]]), number(told[known[-1]])
         parts.append(f"{curve.name} {first} → {last}" if len(seen) > 1 else f"{curve.name} {last}")
     if len(held):
         last_value = curve.validation[held[-1]]

@@ -47,7 +47,7 @@ def report(
 
     Raises:
         ImportError: Jinja2 is not installed (`pip install "keras-introspect[report]"`).
-        ValueError: no Recording, an empty one, or an unknown board.
+        ValueError: no Recording, an empty one, an unknown board, or a path that ends otherwise than in `.html`.
         OSError: the file cannot be written.
 
     Example:
@@ -62,6 +62,8 @@ def report(
     ...     path.read_text("utf-8")[:15]
     '<!DOCTYPE html>'
     """
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"report() was given {os.fspath(path)!r}; it writes HTML: expected a path such as 'run.html'.")
     page = render(recording, title, boards)  # before the file is touched
     write_atomically(path, page.encode("utf-8"))
     return Path(path)

@@ -149,3 +149,23 @@ def test_a_plain_model_is_an_error():
     model.compile("sgd", "mse")
     with pytest.raises(ValueError, match="records nothing"):
         model.fit(np.ones((4, 4)), np.ones((4, 1)), verbose=0, callbacks=[Alerts()])
+
+
+class AtEnd(Counting):
+    kind = "at_end"
+    at_end = True
+
+
+def test_what_judges_a_whole_training_waits_for_its_end():
+    rule = AtEnd(*[("warning", 1)] * 3)
+    epochs = []
+
+    class Watches(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            epochs.append(len(said))
+
+    said = []
+    model = compiled(build("functional"))
+    train(model, 3, callbacks=[Alerts(said.append, rules=[rule], kinds=[rule.kind]), Watches()])
+    assert epochs == [0, 0, 0]
+    assert [finding.kind for finding in said] == ["at_end"]

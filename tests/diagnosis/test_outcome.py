@@ -121,3 +121,26 @@ def test_a_validation_that_rises_has_not_stopped_too_early():
     assert (
         found(logged(loss=list(np.linspace(2, 1, 10)), val_loss=list(np.linspace(1, 2, 10))), "stopped_early") is None
     )
+
+
+@pytest.mark.parametrize(
+    ("val_loss", "val_accuracy", "named"),
+    [
+        ([1.8, 1.9, 2.0], [0.3, 0.29, 0.28], True),
+        ([1.8, 1.0, 2.0], [0.3, 0.6, 0.28], False),  # it was good once: that is overfitting
+        ([1.8, 1.9, 2.0], [0.3, 0.8, 0.28], False),  # by its accuracy it was good
+        ([0.2, 0.19, 0.18], [0.9, 0.9, 0.9], False),
+    ],
+)
+def test_validation_that_was_never_good(val_loss, val_accuracy, named):
+    recording = logged(loss=[1.5, 0.4, 0.05], val_loss=val_loss, accuracy=[0.4, 0.9, 0.99], val_accuracy=val_accuracy)
+    finding = found(described(recording, SPARSE, "softmax", 10), "validation_mismatch")
+    assert bool(finding) == named
+    if finding:
+        assert finding.evidence["last logs/val_loss"] == 2.0
+        assert finding.evidence["best logs/val_accuracy"] == 0.3
+
+
+def test_training_data_that_are_not_learned_say_nothing_of_the_validation():
+    recording = logged(loss=[2.0, 1.9, 0.2], val_loss=[2.0, 2.1, 2.2], accuracy=[0.1] * 3, val_accuracy=[0.1] * 3)
+    assert found(described(recording, SPARSE, "softmax", 10), "validation_mismatch") is None

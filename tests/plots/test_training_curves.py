@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from keras_introspect.plots import training_curves
+from keras_introspect.plots._data import number
 from keras_introspect.recording import Recording, Series
 from plots.synthetic import synthetic
 
@@ -79,6 +80,12 @@ def test_bands_come_from_the_batches_own_values():
     x = steps.get_xdata()
     assert (x[0], x[-1]) == (pytest.approx(-0.49), pytest.approx(9.49))
     assert (np.round(x) == np.repeat(np.arange(10), 50)).all()
+    left, right = ax.get_xlim()
+    assert left <= x[0]  # the first steps, in which a training may diverge, are in the picture
+    assert right >= x[-1]
+    assert ax.get_ylabel().startswith("loss, median batch")
+    first, last = recording.logs["loss"][[0, -1]]
+    assert ax.get_title(loc="left").startswith(f"loss {number(first)} → {number(last)}")
 
 
 def test_quantiles_of_the_epoch_are_taken_where_they_were_kept():

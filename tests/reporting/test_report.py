@@ -16,7 +16,7 @@ from keras_introspect.diagnosis import Finding, diagnose
 from keras_introspect.recording import Recording
 from keras_introspect.reporting import table
 from keras_introspect.reporting.boards import NAMES, available_boards
-from keras_introspect.reporting.report import render
+from keras_introspect.reporting.report import render, report
 from plots.synthetic import synthetic
 
 pytest.importorskip("jinja2")
@@ -287,3 +287,9 @@ def test_a_report_needs_no_tensorflow(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "True []"), done.stderr
+
+
+def test_a_path_that_promises_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"run\.pdf.*writes HTML.*run\.html"):
+        report(synthetic(2, 3), tmp_path / "run.pdf")
+    assert not list(tmp_path.iterdir())

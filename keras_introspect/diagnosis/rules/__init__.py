@@ -27,6 +27,7 @@ from keras_introspect.diagnosis.rules.unchanged_weights import UnchangedWeights
 from keras_introspect.diagnosis.rules.underfitting import Underfitting
 from keras_introspect.diagnosis.rules.unscaled_inputs import UnscaledInputs
 from keras_introspect.diagnosis.rules.unscaled_targets import UnscaledTargets
+from keras_introspect.diagnosis.rules.validation_mismatch import ValidationMismatch
 from keras_introspect.diagnosis.rules.vanishing_gradients import VanishingGradients
 from keras_introspect.diagnosis.rules.wrong_phase import WrongPhase
 
@@ -59,6 +60,7 @@ RULES = (
     StepTooSmall,
     DyingUnits,
     Underfitting,
+    ValidationMismatch,
     Overfitting,
     StoppedEarly,
 )

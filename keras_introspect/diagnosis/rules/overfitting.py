@@ -69,7 +69,7 @@ class Overfitting(Rule):
             view="logs",
             evidence={
                 "best logs/val_loss": val[best],
-                "last logs/val_loss": last,
+                "logs/val_loss, median of the last three": last,
                 "logs/loss at the best": loss[best],
                 "last logs/loss": loss[-1],
             },

@@ -75,7 +75,17 @@ class StepTooSmall(Rule):
                 "first logs/loss": loss[0],
                 "last logs/loss": loss[-1],
             },
-            cause=f"the learning rate, {rate:g}, is too small" if rate else "the learning rate is too small",
+            cause=(f"the learning rate, {rate:g}, is too small" if rate else "the learning rate is too small")
+            + _clipping(evidence),
             suggestion="raise the learning rate tenfold, as long as the loss falls; 1e-3 of the weights' size a "
             "step is customary",
         )
+
+
+def _clipping(evidence: Evidence) -> str:
+    """That the optimizer clips, where it does: then the learning rate may be innocent."""
+    clips = [f"{key}={evidence.optimizer[key]:g}" for key in _CLIPS if evidence.optimizer.get(key)]
+    return f"; or the gradients are clipped too far, {', '.join(clips)}: see implicit_learning_rate" if clips else ""
+
+
+_CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")

@@ -27,6 +27,7 @@ class StoppedEarly(Rule):
     kind = "stopped_early"
     needs = ("logs/loss",)
     epochs = 5
+    at_end = True
     reads_loss = True
     order = 62
     picture = "training_curves"

@@ -23,6 +23,7 @@ class Underfitting(Rule):
     kind = "underfitting"
     needs = ("logs/loss",)
     epochs = 3
+    at_end = True
     reads_loss = True
     order = 60
     picture = "training_curves"
