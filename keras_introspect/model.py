@@ -360,7 +360,12 @@ def _instrumented_class(plain: type[keras.Model]) -> type[IntrospectiveModel]:
         return IntrospectiveFunctional
     if plain is keras.Sequential:
         return IntrospectiveSequential
-    namespace = {"_plain": plain, "__module__": plain.__module__, "__doc__": plain.__doc__}
+    namespace = {
+        "_plain": plain,
+        "__module__": plain.__module__,
+        "__doc__": plain.__doc__,
+        "__init__": plain.__init__,  # by whose signature Keras tells how to clone a model
+    }
     # All derived classes share one registered name: any of them can load them all.
     return _register_instrumented(type(plain.__name__, (_Instrumented, IntrospectiveModel, plain), namespace))
 

@@ -109,7 +109,9 @@ class Observer:
             logs = test_step(data)
         with attribute_scope():
             self._accumulate(model, capture, self._inference)
-            self._evaluated.assign_add(1)
+            # Not in the call in which a generator turns out to be at its end.
+            with tf.control_dependencies([t for t in tf.nest.flatten(logs) if tf.is_tensor(t)]):
+                self._evaluated.assign_add(1)
         self._note_phases("inference", capture)
         for part in self._inference:
             self._missed.update(

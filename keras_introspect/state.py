@@ -236,20 +236,24 @@ class StepBuffer:
         return layout
 
     def append(self, layout: _Layout, step: Any, values: Mapping[str, Any]) -> None:
-        """Adds one step, on the device.
+        """Adds one step, on the device, when its values are there.
+
+        TensorFlow runs what does not depend on the data also in the call in which a generator turns out to be at its
+        end: the step would be counted, and have no values.
 
         Args:
             layout: of the tensors that the step had.
             step: int64 scalar: the optimizer's iterations before the step.
             values: lane → its value, of the shape in the layout.
         """
-        count = tf.convert_to_tensor(self._count)
-        slot = count % self.capacity  # never out of bounds; an overflow shows in the count
-        _local(self._steps).scatter_nd_update([[slot]], [tf.cast(step, tf.int64)])
-        _local(layout.stamps).scatter_nd_update([[slot]], [count])
-        for lane, value in values.items():
-            _local(layout.values[lane]).scatter_nd_update([[slot]], value[None])
-        self._count.assign(count + 1)
+        with tf.control_dependencies(list(values.values())):
+            count = tf.convert_to_tensor(self._count)
+            slot = count % self.capacity  # never out of bounds; an overflow shows in the count
+            for lane, value in values.items():
+                _local(layout.values[lane]).scatter_nd_update([[slot]], value[None])
+            _local(self._steps).scatter_nd_update([[slot]], [tf.cast(step, tf.int64)])
+            _local(layout.stamps).scatter_nd_update([[slot]], [count])
+            self._count.assign(count + 1)
 
     def fetch(self) -> tuple[np.ndarray, list[_Block]]:
         """Empties the buffer: a transfer to the host.

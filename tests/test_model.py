@@ -101,6 +101,16 @@ def test_one_way_does_not_disturb_the_others(first: str) -> None:
     assert isinstance(ki.instrument(MakesInputs()), Functional)
 
 
+@pytest.mark.parametrize("kind", [GivenInputs, MakesInputs, Stack])
+def test_an_instrumented_model_is_cloned_as_a_plain_one(kind: Any) -> None:
+    made = kind(*ends()) if kind is GivenInputs else kind()
+    made.build((None, 3))
+    plain = keras.models.clone_model(made)
+    ours = keras.models.clone_model(ki.instrument(made))
+    assert type(ours).__mro__[-5:] == type(plain).__mro__[-5:]
+    assert [w.shape for w in ours.weights] == [w.shape for w in plain.weights]
+
+
 def test_collectors_of_a_preset_and_more() -> None:
     model = MAKERS["functional"]()
     model.compile("sgd", "mse", collectors=["economy", ki.StepMetrics(), "updates"])

@@ -277,10 +277,22 @@ def test_noise_scale_from_accumulation_steps(optimizer: str, mode: str) -> None:
     series = model.recording["gradients"]
     for name in series.names:
         g = np.array([step.gradients[name].ravel() for step in steps], np.float64)
-        part = (g**2).sum(axis=1).mean()
-        whole = np.mean([(g[k : k + parts].mean(axis=0) ** 2).sum() for k in range(0, seen - parts + 1, parts)])
+        complete = g[: seen // parts * parts]
+        part = (complete**2).sum(axis=1).mean()
+        whole = np.mean([(r.mean(axis=0) ** 2).sum() for r in complete.reshape(-1, parts, g.shape[1])])
         noise, signal = (part - whole) / (1 - 1 / parts), (parts * whole - part) / (parts - 1)
         expected = noise / signal if signal > 0 else np.nan
         np.testing.assert_allclose(series.sel(name).epoch("noise_scale"), [expected], rtol=1e-3, err_msg=name)
         cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in itertools.pairwise(g)]
         np.testing.assert_allclose(series.sel(name).epoch("step_cosine"), [np.mean(cosines)], rtol=1e-3, atol=1e-5)
+
+
+def test_noise_scale_where_there_is_no_noise() -> None:
+    """The same batch again and again; the second epoch begins in the midst of a round, which does not count."""
+    x, y = (np.tile(part[:4], (5, 1)) for part in data())
+    model = dense()
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    model.compile(optimizer, "mse", collectors=[ki.Gradients("signal_to_noise")])
+    model.fit(x, y, batch_size=4, epochs=3, shuffle=False, verbose=0)
+    scale = model.recording["gradients"].epoch("noise_scale")
+    np.testing.assert_allclose(scale, np.zeros_like(scale), atol=1e-5)

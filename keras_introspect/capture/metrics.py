@@ -1,10 +1,12 @@
 """The batch's own value of each metric, while Keras's run on."""
 
 import contextlib
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_introspect.capture.capture import Capture, active
@@ -12,7 +14,10 @@ from keras_introspect.capture.internals import is_not_a_real_call
 from keras_introspect.capture.optimizers import several_replicas
 from keras_introspect.capture.taps import Taps
 
-RAW_REASON = "it keeps its state in a tf.Variable that Keras does not know of: give it one by add_variable"
+IMPURE_REASON = (
+    "its value for a batch alone cannot be had unnoticed: it keeps state outside of Keras's variables, draws random "
+    "numbers or calls Python"
+)
 LEFT_OUT = "left out"  # in place of a value
 
 
@@ -54,9 +59,10 @@ def values_of_step(capture: Capture) -> dict[str, Any]:
     """
     own = {}
     for metric, calls in capture.metric_calls.values():
-        with _untouched(metric) as left_out:
+        left_out = _to_leave_out(metric, calls)
+        capture.missed.update({("metrics", part.name): IMPURE_REASON for part in left_out})
+        with _untouched(metric, left_out):
             own[id(metric)] = (metric, _result_of(metric, calls))
-        capture.missed.update({("metrics", name): RAW_REASON for name in left_out})
     known = {metric.name for metric, _ in own.values()}
     logs = capture.logs if isinstance(capture.logs, dict) else {}
     values: dict[str, Any] = {}
@@ -75,7 +81,7 @@ def values_of_step(capture: Capture) -> dict[str, Any]:
         if name not in values and name not in known:
             values[name] = _mean_over_replicas(value)
     scalars = {}
-    for name, value in values.items():
+    for name, value in _leaves(values):
         if value is LEFT_OUT:
             continue
         value = tf.convert_to_tensor(value)
@@ -86,28 +92,34 @@ def values_of_step(capture: Capture) -> dict[str, Any]:
     return scalars
 
 
+def _leaves(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values, those of dicts within it too, which is how Keras flattens its logs."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value)
+        else:
+            yield name, value
+
+
 @contextlib.contextmanager
-def _untouched(metric: Any) -> Iterator[list[str]]:
+def _untouched(metric: Any, left_out: Sequence[Any] = ()) -> Iterator[None]:
     """Context: a metric may be used within a stateless scope, without a trace in what the scope does not hold.
 
-    A metric, be it part of another, that holds a `tf.Variable` does nothing meanwhile, and gives `LEFT_OUT`; the list
-    yielded names those. Python attributes are given back, lists, dicts and sets with what was in them.
+    Its Python attributes are given back, those of the metrics within it too, lists, dicts, sets and arrays with what
+    was in them. Those left out do nothing meanwhile, and give `LEFT_OUT`.
     """
     parts = _with_parts(metric)
-    before = [(part, dict(vars(part)), {k: _items(v) for k, v in vars(part).items()}) for part in parts]
-    raw = [part for part in parts if _holds_raw_variables(part)]
-    for part in raw:
+    before = [(part, dict(vars(part)), [_snapshot(value) for value in vars(part).values()]) for part in parts]
+    for part in left_out:
         part.__dict__.update(update_state=_nothing, reset_state=_nothing, result=_left_out)
     try:
-        yield [part.name for part in raw]
+        yield
     finally:
-        for part, attributes, items in before:
+        for part, attributes, snapshots in before:
             part.__dict__.clear()
             part.__dict__.update(attributes)
-            for name, kept in items.items():
-                if kept is not None and not _same(kept, attributes[name]):
-                    attributes[name].clear()
-                    (attributes[name].extend if isinstance(kept, list) else attributes[name].update)(kept)
+            for snapshot in snapshots:
+                _restore(snapshot)
 
 
 def _with_parts(metric: Any) -> list[Any]:
@@ -117,12 +129,51 @@ def _with_parts(metric: Any) -> list[Any]:
     return [metric, *(below for part in inner.values() for below in _with_parts(part))]
 
 
-def _holds_raw_variables(metric: Any) -> bool:
-    """Whether a metric itself holds a `tf.Variable`: Keras's stateless scope would not keep that from being written."""
-    held: list[Any] = []
-    for value in vars(metric).values():
-        held += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-    return any(isinstance(v, tf.Variable) or (isinstance(v, tf.Module) and v.variables) for v in held)
+_CHECKED: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()  # for eager steps: once is enough
+
+
+def _to_leave_out(metric: Any, calls: list[Any]) -> list[Any]:
+    """The metrics, of those that make up this one, whose use outside of the step would be noticed.
+
+    Keras's stateless scope holds back what is written to Keras's variables. What else a metric does, such as writing a
+    `tf.Variable`, drawing random numbers or calling Python, shows in a trace that is never run.
+    """
+    if metric in _CHECKED and tf.executing_eagerly():
+        return _CHECKED[metric]
+    found: list[Any] = []
+    if not _is_pure(metric, calls, ()):
+        parts = _of_the_user(metric)
+        found = [part for part in parts if not _is_pure(metric, calls, [other for other in parts if other is not part])]
+    _CHECKED[metric] = found
+    return found
+
+
+def _of_the_user(metric: Any) -> list[Any]:
+    """The metrics that were given to `compile`, where this is what Keras holds them in; else the metric itself."""
+    if type(metric).__module__.endswith(".compile_utils"):
+        return [below for part in _with_parts(metric)[1:] for below in _of_the_user(part)]
+    return [metric]
+
+
+def _is_pure(metric: Any, calls: list[Any], left_out: Sequence[Any]) -> bool:
+    with _untouched(metric, left_out):
+        try:
+            trace = tf.function(lambda: _used(metric, calls), autograph=False).get_concrete_function()
+        except Exception:  # of many types: what cannot be traced, such as float(tensor), cannot be looked at
+            return False
+    return all(not op.op_def.is_stateful or op.type in _HARMLESS for op in trace.graph.get_operations())
+
+
+_HARMLESS = {"ReadVariableOp", "Assert", "If", "While", "VarIsInitializedOp"}
+
+
+def _used(metric: Any, calls: list[Any]) -> list[Any]:
+    """What comes of resetting, updating and reading a metric; its own state is held back."""
+    with keras.StatelessScope():
+        metric.reset_state()
+        for args, kwargs in calls:
+            metric.update_state(*args, **kwargs)
+        return [value for value in tf.nest.flatten(metric.result()) if tf.is_tensor(value)]
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -133,9 +184,31 @@ def _left_out() -> str:
     return LEFT_OUT
 
 
-def _items(value: Any) -> Any:
-    """A shallow copy of a list, dict or set; `None` of anything else."""
-    return next((kind(value) for kind in (list, dict, set) if isinstance(value, kind)), None)
+_Snapshot = tuple[Any, Any, list[Any]] | None  # a container, what was in it, and the snapshots of that
+
+
+def _snapshot(value: Any) -> _Snapshot:
+    """What is in a list, dict, set or array, and in those within it; `None` of anything else."""
+    if isinstance(value, np.ndarray):
+        return value, value.copy(), []
+    kind = next((kind for kind in (list, dict, set) if isinstance(value, kind)), None)
+    if kind is None:
+        return None
+    inner = value.values() if isinstance(value, dict) else value
+    return value, kind(value), [_snapshot(part) for part in inner if not isinstance(part, keras.metrics.Metric)]
+
+
+def _restore(snapshot: _Snapshot) -> None:
+    if snapshot is None:
+        return
+    value, content, inner = snapshot
+    if isinstance(value, np.ndarray):
+        value[...] = content
+    elif not _same(content, value):
+        value.clear()
+        (value.extend if isinstance(value, list) else value.update)(content)
+    for part in inner:
+        _restore(part)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -143,7 +216,7 @@ def _same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
     if isinstance(one, dict):
         return list(one) == list(other) and all(one[key] is other[key] for key in one)
-    return bool(one == other)
+    return bool(one == set(other))
 
 
 def _result_of(metric: Any, calls: list[Any]) -> Any:

@@ -22,13 +22,14 @@ def _parts_of(capture: Capture, variable: Any, gradients: Sequence[Seen]) -> dic
     (seen,) = gradients
     if seen.part is not None:
         parts = tf.distribute.get_strategy().num_replicas_in_sync
-        return {"parts": parts, "part": seen.part, "whole": seen.values, "complete": True}
+        squares = parts * tf.cast(seen.part, tf.float32)
+        return {"parts": parts, "squares": squares, "number": parts, "whole": seen.values, "complete": True}
     applied = capture.applied.get(id(variable))
     steps = accumulation_steps(capture.optimizers[id(variable)][0])
     if applied is None or steps == 1:
         return {}
-    part = 2.0 * tf.nn.l2_loss(tf.cast(seen.values, tf.float32))
-    return {"parts": steps, "part": part, "whole": applied.values, "complete": capture.moved(variable)}
+    squares, moved = 2.0 * tf.nn.l2_loss(tf.cast(seen.values, tf.float32)), capture.moved(variable)
+    return {"parts": steps, "squares": squares, "number": 1, "whole": applied.values, "complete": moved}
 
 
 @keras.saving.register_keras_serializable("keras_introspect")

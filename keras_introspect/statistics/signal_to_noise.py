@@ -35,8 +35,8 @@ class SignalToNoise(Statistic):
     NaN with fewer than two steps. Non-finite elements of a step are left out. Sparse gradients (embeddings) are not
     observed, since they would have to be made dense. Single steps are not kept.
 
-    State, float32: a row for the cosines, one for the squared norms of parts, one for those of the whole, with the
-    number of parts as its last value; then one an element: count, mean, M2, Σ|g|, the last value; 20 bytes an element,
+    State, float32: a row for the cosines, one for the squared norms of parts and one for those of wholes, see
+    `_rounds`; then one an element: count, mean, M2, Σ|g|, the last value; 20 bytes an element,
     five times the memory of the variables observed.
 
     Example:
@@ -95,7 +95,10 @@ class SignalToNoise(Statistic):
         value = tf.where(known, cosine, zero)
         header = tf.stack([tf.cast(known, tf.float32), value, zero, tf.abs(value), zero], axis=-1)
         starts = np.cumsum([0, *rows[:-1]])
-        return self.merge(state, tf.tensor_scatter_nd_update(new, starts[:, None], header), tf)
+        merged = self.merge(state, tf.tensor_scatter_nd_update(new, starts[:, None], header), tf)
+        rounds = _rounds(*(tf.gather(of, starts + k) for of in (state, new) for k in (1, 2)))
+        places = np.concatenate([starts + 1, starts + 2])
+        return tf.tensor_scatter_nd_update(merged, places[:, None], tf.concat(rounds, axis=0))
 
     @property
     def step_fields(self) -> int:
@@ -123,7 +126,7 @@ class SignalToNoise(Statistic):
         wholes, whole, _, _, parts = state[2].astype(np.float64)
         if wholes:
             part = float(state[1, 1])
-            noise, signal = (part - whole) / (1 - 1 / parts), (parts * whole - part) / (parts - 1)
+            noise, signal = max(0.0, part - whole) / (1 - 1 / parts), (parts * whole - part) / (parts - 1)
         if signal > 0:
             numbers["noise_scale"] = noise / signal
         return numbers
@@ -133,23 +136,46 @@ _HEADERS = 3
 
 
 def _headers(piece: Piece) -> Any:
-    """The rows before the elements': of the cosines nothing yet, of the parts and the whole their squared norms.
+    """The rows of one step before the elements': of the cosine nothing yet, then of the parts and of the whole.
 
-    `piece.beside`, where the gradient has parts: `parts`, how many; `part`, the mean squared norm of one; `whole`, what
-    they make up; `complete`, whether that is all of them.
+    `piece.beside`, where the gradient has parts: `parts`, how many make up a whole; `squares`, the squared norms of
+    those of this step, summed, and `number`, how many these are; `whole`, what they make up; `complete`, whether with
+    this step they do.
     """
     if "parts" not in piece.beside:
         return tf.zeros((_HEADERS, 5))
-    part = tf.cast(piece.beside["part"], tf.float32)
-    whole = 2.0 * tf.nn.l2_loss(tf.cast(piece.beside["whole"], tf.float32))
-    rows = [tf.zeros(5)]
-    complete = tf.cast(piece.beside["complete"], tf.bool)
-    for norm, counts, last in ((part, True, 0.0), (whole, complete, float(piece.beside["parts"]))):
-        counts = tf.logical_and(counts, tf.math.is_finite(norm))
-        one = tf.cast(counts, tf.float32)
-        value = tf.where(counts, norm, tf.zeros_like(norm))
-        rows.append(tf.stack([one, value, tf.zeros_like(one), value, last * one]))
-    return tf.stack(rows)
+    zero, beside = tf.zeros([]), piece.beside
+    complete = tf.cast(beside["complete"], tf.float32)
+    squares = tf.cast(beside["squares"], tf.float32)
+    whole = 2.0 * tf.nn.l2_loss(tf.cast(beside["whole"], tf.float32))
+    parts, number = (tf.constant(float(beside[key])) for key in ("parts", "number"))
+    return tf.stack(
+        [tf.zeros(5), tf.stack([zero, zero, zero, squares, number]), tf.stack([complete, whole, zero, zero, parts])]
+    )
+
+
+def _rounds(part: Any, whole: Any, new_part: Any, new_whole: Any) -> tuple[Any, Any]:
+    """The rows of the parts and of the whole, one a tensor, after one step more.
+
+    Of the parts: how many rounds there were, the mean squared norm of a part, nothing, and of the round that is not
+    complete, the sum so far and how many parts. Of the whole: rounds, mean squared norm, nothing, nothing, parts a
+    round. A round of which not all was seen, or not all is finite, does not count.
+    """
+    squares, number = part[:, 3] + new_part[:, 3], part[:, 4] + new_part[:, 4]
+    complete, parts = new_whole[:, 0] > 0, new_whole[:, 4]
+    finite = tf.math.is_finite(squares) & tf.math.is_finite(new_whole[:, 1])
+    counts = complete & finite & tf.equal(number, parts)
+    rounds = part[:, 0] + tf.cast(counts, tf.float32)
+    share = tf.math.divide_no_nan(tf.cast(counts, tf.float32), rounds)
+    zero = tf.zeros_like(rounds)
+
+    def mean(before: Any, now: Any) -> Any:
+        return before + share * tf.where(counts, now - before, zero)
+
+    pending = (tf.where(complete, zero, value) for value in (squares, number))
+    of_parts = [rounds, mean(part[:, 1], tf.math.divide_no_nan(squares, parts)), zero, *pending]
+    of_whole = [rounds, mean(whole[:, 1], new_whole[:, 1]), zero, zero, tf.where(parts > 0, parts, whole[:, 4])]
+    return tf.stack(of_parts, axis=1), tf.stack(of_whole, axis=1)
 
 
 def _cosine(a: Any, b: Any) -> Any:

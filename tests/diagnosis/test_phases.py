@@ -69,6 +69,19 @@ def test_inference_that_is_fixed_in_the_model():
     assert found(recording, "wrong_phase").severity == "error"
 
 
+def test_what_was_seen_counts_for_more_than_the_configuration():
+    """Newer releases of Keras pass over the `training=` with which a functional model was built."""
+    for configured in (True, False):
+        norm = {**NORM, "called_with_training": configured}
+        recording = normalized(1.0, norm=norm, loss=[2.0, np.nan, np.nan])
+        assert found(recording, "wrong_phase") is not None
+        recording.metadata["phases"] = {"norm": {"train": True, "inference": False}}
+        assert found(recording, "wrong_phase") is None
+        recording.metadata["phases"] = {"norm": {"train": not configured}}
+        finding = found(recording, "wrong_phase")
+        assert finding is None or "did not normalise" in finding.summary  # by what was seen
+
+
 def dropped(rates, val=None, rate=0.5):
     names, shapes = ["relu", "dropout", "head"], [(None, 8)] * 3
     size = [[1.0, 1.0 if rates[0] == rates[1] else 1.4, 1.0]] * 2

@@ -1,6 +1,7 @@
 """Layers that run in the wrong phase."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -43,17 +44,12 @@ class WrongPhase(Rule):
         """Normalisations in the training phase always, as configured or seen; or never, while nothing is learned."""
         norms = [layer for layer in evidence.description["layers"] if layer["class"] == "BatchNormalization"]
         phases = evidence.recording.metadata.get("phases") or {}
-        seen = {
-            evidence.layer(name).get("name"): called.get("inference")
-            for name, called in phases.items()
-            if isinstance(called, dict)
-        }
+        seen = {evidence.layer(name).get("name"): called for name, called in phases.items() if isinstance(called, dict)}
         for phase in (True, False):
             found = [
                 layer["name"]
                 for layer in norms
-                if layer.get("trainable", True)
-                and (layer.get("called_with_training") is phase or (phase and seen.get(layer["name"]) is True))
+                if layer.get("trainable", True) and self._called(layer, seen.get(layer["name"], {})) is phase
             ]
             if not found or (phase is False and not evidence.failed):
                 continue
@@ -69,6 +65,18 @@ class WrongPhase(Rule):
                 "made, and nothing is normalised",
                 suggestion="leave training= to Keras, which knows the phase",
             )
+
+    @staticmethod
+    def _called(layer: Mapping[str, Any], seen: Mapping[str, bool]) -> bool | None:
+        """With which `training` a layer is called in both phases: as it was seen, or else as it is configured.
+
+        What was seen counts for more: newer releases of Keras pass over what a functional model was built with.
+        """
+        if "inference" in seen:
+            return True if seen["inference"] else None  # never normalised while training: that is told elsewhere
+        if "train" in seen and seen["train"] is not layer.get("called_with_training"):
+            return None
+        return layer.get("called_with_training")
 
     def _normalization(self, evidence: Evidence) -> Iterator[Finding]:
         names = evidence.names("layer_outputs")
