@@ -227,6 +227,8 @@ class _Table:
 
     def __init__(self) -> None:
         self.blocks: list[_Block] = []
+        self._room: _Block | None = None  # arrays longer than needed, with `_of` at their beginning
+        self._of: _Block | None = None
 
     @staticmethod
     def block(index: Any, names: Sequence[str], values: Mapping[str, Any]) -> _Block:
@@ -265,9 +267,39 @@ class _Table:
         return index, joined
 
     def compact(self, names: Sequence[str]) -> None:
-        if len(self.blocks) > 1:
+        """Makes one block of all."""
+        if len(self.blocks) > 1 and not self._extend(tuple(names)):
             index, values = self.join(names)
             self.blocks = [(index, tuple(names), values)]
+
+    def _extend(self, names: tuple[str, ...]) -> bool:
+        """Writes the blocks behind the first one, if they are of one form.
+
+        There is room for twice as many rows, so that who reads after each epoch does not copy all epochs each time.
+        What was read before keeps its rows: they are only added to.
+        """
+        first, *rest = self.blocks
+        forms = [(block[1], {key: array.shape[2:] for key, array in block[2].items()}) for block in self.blocks]
+        if any(form != (names, forms[0][1]) for form in forms):
+            return False
+        used, total = len(first[0]), sum(len(index) for index, _, _ in self.blocks)
+        if self._room is None or self._of is not first or len(self._room[0]) < total:
+            index = np.empty(2 * total, np.int64)
+            arrays = {key: np.empty((2 * total, *array.shape[1:])) for key, array in first[2].items()}
+            index[:used] = first[0]
+            for key, array in first[2].items():
+                arrays[key][:used] = array
+            self._room = (index, names, arrays)
+        index, _, arrays = self._room
+        for added, _, values in rest:
+            rows = slice(used, used + len(added))
+            index[rows] = added
+            for key, array in values.items():
+                arrays[key][rows] = array
+            used = rows.stop
+        self._of = (index[:total], names, {key: array[:total] for key, array in arrays.items()})
+        self.blocks = [self._of]
+        return True
 
     def drop_row(self, number: int) -> None:
         kept = [(index != number, index, names, values) for index, names, values in self.blocks]

@@ -464,6 +464,29 @@ def npy(header: str, content: bytes = b"", version: bytes = b"\x01\x00") -> byte
     return b"\x93NUMPY" + version + len(text).to_bytes(2, "little") + text + content
 
 
+class TestGrowth:
+    def test_what_was_read_before_stays_as_it_was(self):
+        """A recording that is read after each epoch is added to in place: earlier series keep their rows."""
+        recording, read = Recording(), []
+        for epoch in range(9):
+            recording.add_epoch("gradients", epoch, ["a", "b"], [(1,), (2,)], {"rms": [epoch, 10 + epoch]})
+            read.append(recording["gradients"].epoch("rms"))
+        for epoch, values in enumerate(read):
+            np.testing.assert_array_equal(values, [[e, 10 + e] for e in range(epoch + 1)])
+
+    def test_an_epoch_recorded_again_and_a_tensor_that_comes_late(self):
+        recording = Recording()
+        for epoch in range(3):
+            recording.add_epoch("gradients", epoch, ["a"], [(1,)], {"rms": [epoch]})
+            before = recording["gradients"].epoch("rms")
+        recording.add_epoch("gradients", 2, ["a"], [(1,)], {"rms": [7.0]})
+        np.testing.assert_array_equal(recording["gradients"].epoch("rms"), [[0], [1], [7]])
+        np.testing.assert_array_equal(before, [[0], [1], [2]])
+        recording.add_epoch("gradients", 3, ["a", "b"], [(1,), (1,)], {"rms": [8.0, 9.0], "std": [1.0, 2.0]})
+        np.testing.assert_array_equal(recording["gradients"].epoch("rms")[:, 1], [np.nan] * 3 + [9.0])
+        assert Recording.from_bytes(recording.to_bytes())["gradients"].epoch("std")[3, 1] == 2.0
+
+
 class TestDamage:
     def test_the_error_names_the_file_and_what_was_expected(self, tmp_path):
         path = tmp_path / "run.npz"
