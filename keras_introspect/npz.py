@@ -20,7 +20,8 @@ def write_npz(arrays: Mapping[str, np.ndarray], compressed: bool = True) -> byte
     """The content of an `.npz` file, without pickled objects, with a digest of all arrays among them."""
     buffer = io.BytesIO()
     write = np.savez_compressed if compressed else np.savez
-    write(buffer, **arrays, **{_DIGEST: _digest(arrays)})  # type: ignore[arg-type]
+    members = {**arrays, _DIGEST: _digest(arrays)}  # before the call: autograph, which may convert this, knows one `**`
+    write(buffer, **members)  # type: ignore[arg-type]
     return buffer.getvalue()
 
 

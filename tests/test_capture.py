@@ -274,7 +274,7 @@ def recurrent(collectors: Any, **compile_args: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_cells_inside_loops_are_observed(jit_compile: bool) -> None:
     plain = recurrent(None, jit_compile=jit_compile)
     model = recurrent("all", jit_compile=jit_compile)

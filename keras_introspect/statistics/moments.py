@@ -87,9 +87,8 @@ class Moments(Statistic):
         in_range = (squares > _UNDERFLOW * size) & (m2 > _CANCELLATION * squares)
         exact = nothing | (finite & (constant | in_range))
 
-        state = unless(
-            tf.reduce_all(exact), state, _carefully, state, exact, tf.cast(context.step, tf.float64), vectors
-        )
+        step = tf.cast(context.step, tf.float64)
+        state = unless(tf.reduce_all(exact), state, _carefully, state, exact, step, vectors, xla=context.xla)
         zeros = zeros_of(pieces)
         if zeros is None:
             return state

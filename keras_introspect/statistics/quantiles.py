@@ -104,8 +104,8 @@ class Quantiles(Statistic):
         firsts = list(
             BINS.size * np.arange(len(pieces), dtype=np.int32)
         )  # the bins of the tensors lie one behind the other
-        bins = _bins_of(tf.concat(drawn, axis=0)) + _repeated(firsts, numbers)
-        counts = _count(bins, _repeated(weights, numbers), len(pieces) * BINS.size, context.xla)
+        bins = _bins_of(tf.concat(drawn, axis=0)) + _repeated(firsts, numbers, context)
+        counts = _count(bins, _repeated(weights, numbers, context), len(pieces) * BINS.size, context.xla)
         counts = tf.reshape(counts, [len(pieces), BINS.size])
         zeros = zeros_of(pieces)
         if zeros is not None:
@@ -225,9 +225,9 @@ def _sample_of(x: Any, uniform: Any) -> Any:
     return drawn, number, tf.cast(weight, tf.float32)
 
 
-def _repeated(values: Sequence[Any], numbers: Sequence[Any]) -> Any:
-    """Each value as often as its number says: a constant where all is known."""
-    if all(isinstance(part, int | np.generic) for part in (*values, *numbers)):
+def _repeated(values: Sequence[Any], numbers: Sequence[Any], context: Context) -> Any:
+    """Each value as often as its number says: a constant where all is known, though not for XLA, which folds it."""
+    if not context.xla and all(isinstance(part, int | np.generic) for part in (*values, *numbers)):
         return tf.constant(np.repeat(np.array(values), numbers))
     return tf.concat([tf.fill([number], value) for value, number in zip(values, numbers, strict=True)], axis=0)
 
@@ -247,7 +247,7 @@ def _extremes(pieces: Sequence[Piece], vectors: Sequence[Any], zeros: Any, conte
     """Minimum and maximum of all finite elements: float32, shape (P, 2)."""
     ends = tf.cast(tf.stack([sums_of(piece, context) for piece in pieces])[:, 2:], tf.float32)
     finite = tf.reduce_all(tf.math.is_finite(ends))
-    ends = unless(finite, ends, _all_finite_ends, vectors)
+    ends = unless(finite, ends, _all_finite_ends, vectors, xla=context.xla)
     if zeros is None:
         return ends
     low, high = ends[:, 0], ends[:, 1]
