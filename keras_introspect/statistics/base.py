@@ -263,7 +263,7 @@ def branch(condition: Any, first: Callable[..., Any], second: Callable[..., Any]
     return tf.ensure_shape(result, then_branch.output_shapes)
 
 
-def unless(exact: Any, state: Any, carefully: Callable[..., Any], *args: Any, xla: bool) -> Any:
+def unless(exact: Any, state: Any, carefully: Callable[..., Any], *args: Any) -> Any:
     """`state` where the condition holds, else `carefully(*args)`, a tensor of the same shape and dtype.
 
     For what is needed rarely: unlike `tf.cond`, whose branches become part of the step's graph and are optimized with
@@ -271,8 +271,6 @@ def unless(exact: Any, state: Any, carefully: Callable[..., Any], *args: Any, xl
     """
     if tf.executing_eagerly():
         return state if exact else carefully(*args)
-    if xla:
-        return tf.cond(exact, lambda: state, lambda: carefully(*args))
     inputs = [state, *(tf.convert_to_tensor(arg) for arg in tf.nest.flatten(args))]
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
     with tf.init_scope():

@@ -88,7 +88,7 @@ class Moments(Statistic):
         exact = nothing | (finite & (constant | in_range))
 
         step = tf.cast(context.step, tf.float64)
-        state = unless(tf.reduce_all(exact), state, _carefully, state, exact, step, vectors, xla=context.xla)
+        state = unless(tf.reduce_all(exact), state, _carefully, state, exact, step, vectors)
         zeros = zeros_of(pieces)
         if zeros is None:
             return state

@@ -100,34 +100,30 @@ class Quantiles(Statistic):
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         vectors = [tf.cast(flat(piece.values, context), tf.float32) for piece in pieces]
-        drawn, numbers, weights = zip(*self._drawn(vectors, context), strict=True)
-        firsts = list(
-            BINS.size * np.arange(len(pieces), dtype=np.int32)
-        )  # the bins of the tensors lie one behind the other
-        bins = _bins_of(tf.concat(drawn, axis=0)) + _repeated(firsts, numbers, context)
-        counts = _count(bins, _repeated(weights, numbers, context), len(pieces) * BINS.size, context.xla)
+        drawn, weights = zip(*self._drawn(vectors, context), strict=True)
+        firsts = list(BINS.size * np.arange(len(pieces), dtype=np.int32))  # the tensors' bins lie one behind the other
+        bins = _bins_of(tf.concat(drawn, axis=0)) + _for_each(drawn, firsts)
+        counts = _count(bins, _for_each(drawn, weights), len(pieces) * BINS.size, context.xla)
         counts = tf.reshape(counts, [len(pieces), BINS.size])
         zeros = zeros_of(pieces)
         if zeros is not None:
             counts += tf.cast(zeros, tf.float32)[:, None] * tf.one_hot(BINS.zero, BINS.size)[None]
         return tf.concat([counts, _extremes(pieces, vectors, zeros, context)], axis=1)
 
-    def _drawn(self, vectors: Sequence[Any], context: Context) -> Iterator[tuple[Any, Any, Any]]:
-        """The elements drawn of each vector, how many they are, and for how many elements each of them stands."""
+    def _drawn(self, vectors: Sequence[Any], context: Context) -> Iterator[tuple[Any, Any]]:
+        """The elements drawn of each vector, and for how many each of them stands."""
         uniform = None if self.sample is None else _uniform(self.sample, context)
         positions: dict[int, Any] = {}
         for x in vectors:
             size = x.shape[0]
-            if size is None and uniform is not None:
-                yield _sample_of(x, uniform)
+            if uniform is None or (size is not None and size <= self.sample):
+                yield x, np.float32(1.0)
             elif size is None:
-                yield x, tf.size(x), np.float32(1.0)
-            elif uniform is None or size <= self.sample:
-                yield x, size, np.float32(1.0)
+                yield _sample_of(x, uniform)
             else:
                 if size not in positions:
                     positions[size] = _scaled(uniform, size)
-                yield tf.gather(x, positions[size]), self.sample, np.float32(size / self.sample)
+                yield tf.gather(x, positions[size]), np.float32(size / self.sample)
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         column = np.arange(self.fields)
@@ -216,20 +212,22 @@ def _bins_of(x: Any) -> Any:
 
 @once(VECTOR, WIDE_VECTOR)
 def _sample_of(x: Any, uniform: Any) -> Any:
-    """A uniform sample of a vector, or all of a short one; how many, and for how many elements each stands."""
+    """A uniform sample of a vector, or all of a short one; and for how many elements each stands."""
     size = tf.size(x)
     number = tf.minimum(size, tf.size(uniform))
     scaled = _scaled(uniform[:number], size)
     drawn = tf.gather(x, tf.where(size > tf.size(uniform), scaled, tf.range(number)))
     weight = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(number, tf.float64))
-    return drawn, number, tf.cast(weight, tf.float32)
+    return drawn, tf.cast(weight, tf.float32)
 
 
-def _repeated(values: Sequence[Any], numbers: Sequence[Any], context: Context) -> Any:
-    """Each value as often as its number says: a constant where all is known, though not for XLA, which folds it."""
-    if not context.xla and all(isinstance(part, int | np.generic) for part in (*values, *numbers)):
-        return tf.constant(np.repeat(np.array(values), numbers))
-    return tf.concat([tf.fill([number], value) for value, number in zip(values, numbers, strict=True)], axis=0)
+def _for_each(drawn: Sequence[Any], values: Sequence[Any]) -> Any:
+    """The value of a vector for each of its elements, of all vectors; a constant where all is known."""
+    sizes = [x.shape[0] for x in drawn]
+    if None not in sizes and all(isinstance(value, np.generic) for value in values):
+        return tf.constant(np.repeat(np.array(values), sizes))
+    # By the vectors themselves: XLA finds it hard to tell what a size is that was computed.
+    return tf.concat([tf.zeros_like(x, value.dtype) + value for x, value in zip(drawn, values, strict=True)], axis=0)
 
 
 @once(VECTOR)
@@ -247,7 +245,7 @@ def _extremes(pieces: Sequence[Piece], vectors: Sequence[Any], zeros: Any, conte
     """Minimum and maximum of all finite elements: float32, shape (P, 2)."""
     ends = tf.cast(tf.stack([sums_of(piece, context) for piece in pieces])[:, 2:], tf.float32)
     finite = tf.reduce_all(tf.math.is_finite(ends))
-    ends = unless(finite, ends, _all_finite_ends, vectors, xla=context.xla)
+    ends = unless(finite, ends, _all_finite_ends, vectors)
     if zeros is None:
         return ends
     low, high = ends[:, 0], ends[:, 1]
