@@ -447,6 +447,29 @@ def test_state_that_is_hidden_is_left_alone(kind: Any, state: str, mode: str) ->
     assert "accuracy" in model.recording["metrics"].statistics
 
 
+class Spread(keras.metrics.Metric):
+    """Is made of two metrics, whose values it subtracts."""
+
+    def __init__(self) -> None:
+        super().__init__(name="spread")
+        self.low, self.high = keras.metrics.Mean(), keras.metrics.Mean()
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.low.update_state(tf.reduce_min(y_pred))
+        self.high.update_state(tf.reduce_max(y_pred))
+
+    def result(self) -> Any:
+        return self.high.result() - self.low.result()
+
+
+def test_a_metric_made_of_others_stays_beside_one_that_is_left_out() -> None:
+    x, y = dense_data(24)
+    model = dense(ki.IntrospectiveModel)
+    fit(model, x, y, [Spread(), RawVariable()], [ki.StepMetrics()])
+    assert np.all(model.recording["metrics"].step("spread") > 0)
+    assert set(model.recording.unobserved) == {"raw"}
+
+
 def test_metrics_and_logs_of_dicts() -> None:
     """As Keras flattens its logs, at any depth."""
 

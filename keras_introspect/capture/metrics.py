@@ -122,11 +122,15 @@ def _untouched(metric: Any, left_out: Sequence[Any] = ()) -> Iterator[None]:
                 _restore(snapshot)
 
 
-def _with_parts(metric: Any) -> list[Any]:
-    """A metric and those that it is made of."""
+def _parts_of(metric: Any) -> list[Any]:
+    """The metrics that a metric holds."""
     held = [part for value in vars(metric).values() for part in (value if isinstance(value, list) else [value])]
-    inner = {id(part): part for part in held if isinstance(part, keras.metrics.Metric)}
-    return [metric, *(below for part in inner.values() for below in _with_parts(part))]
+    return list({id(part): part for part in held if isinstance(part, keras.metrics.Metric)}.values())
+
+
+def _with_parts(metric: Any) -> list[Any]:
+    """A metric and those that it is made of, at all depths."""
+    return [metric, *(below for part in _parts_of(metric) for below in _with_parts(part))]
 
 
 _CHECKED: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()  # for eager steps: once is enough
@@ -151,7 +155,7 @@ def _to_leave_out(metric: Any, calls: list[Any]) -> list[Any]:
 def _of_the_user(metric: Any) -> list[Any]:
     """The metrics that were given to `compile`, where this is what Keras holds them in; else the metric itself."""
     if type(metric).__module__.endswith(".compile_utils"):
-        return [below for part in _with_parts(metric)[1:] for below in _of_the_user(part)]
+        return [below for part in _parts_of(metric) for below in _of_the_user(part)]
     return [metric]
 
 

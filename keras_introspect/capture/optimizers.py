@@ -66,7 +66,7 @@ def observe_gradients(capture: Capture, optimizer: Any, grads: list[Any], variab
     capture.loss_scale = scale if capture.loss_scale is None else capture.loss_scale
     if capture.wanted.metrics and capture.learning_rate is None:
         capture.learning_rate = tf.identity(tf.convert_to_tensor(optimizer.learning_rate))
-    if capture.wanted.values_before or capture.wanted.parts:
+    if capture.wanted.applied:
         iterations = tf.identity(tf.convert_to_tensor(optimizer.iterations))
         for variable in variables:
             capture.optimizers[id(variable)] = (optimizer, iterations)
@@ -85,7 +85,7 @@ def observe_gradients(capture: Capture, optimizer: Any, grads: list[Any], variab
         for gradient, variable in pairs:
             seen = _unscaled(_dense_rows(gradient), scale)
             capture.add_gradient(variable, seen)
-            if capture.wanted.applied or capture.wanted.parts:
+            if capture.wanted.applied:
                 capture.applied[id(variable)] = _with_accumulated(optimizer, variable, seen)
         return contextlib.nullcontext()
     if _reduces_what_it_was_given(optimizer) and len(pairs) == sum(gradient is not None for gradient in grads):

@@ -61,7 +61,8 @@ class Gradients(VariableCollector):
     @property
     def wanted(self) -> Wanted:
         """The parts of a gradient too, where a statistic compares them with the whole."""
-        return Wanted(gradients=True, parts=any(isinstance(s, SignalToNoise) for s in self.statistics))
+        compared = any(isinstance(s, SignalToNoise) for s in self.statistics)
+        return Wanted(gradients=True, applied=compared, parts=compared)
 
     def parts(self) -> list[Collector]:
         return [self, EpochSums(self)] if self.epoch_sum else [self]
