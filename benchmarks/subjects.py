@@ -33,7 +33,9 @@ class Subject(NamedTuple):
         size = (BATCHES, self.batch, *self.shape)
         x = rng.integers(TOKENS, size=size) if self.tokens else rng.normal(size=size).astype("float32")
         y = rng.integers(CLASSES, size=size[:2])
-        return tf.data.Dataset.from_tensor_slices((x, y)).repeat().take(steps).prefetch(2)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # its thread sleeps for 5, 10, 20, ... ms, and the end of a fit waits for it
+        return tf.data.Dataset.from_tensor_slices((x, y)).repeat().take(steps).prefetch(2).with_options(options)
 
 
 def _cnn(cls: type) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 
 # (first exponent, bins an octave as a power of two): 16 bins an octave from 2^-32 to 2^8, coarser towards the ends.
 _REGIONS = ((-126, 1), (-64, 3), (-32, 4), (8, 3), (32, 1))
-_KEY_BITS = 13  # the sign, 8 bits of exponent and 4 of mantissa of a float32
+_KEY_BITS = 13  # the sign, 8 bits of exponent and 4 of mantissa of a float32: what the bins are told by
 _MANTISSA_BITS = 4
 
 
@@ -18,7 +18,7 @@ class Bins(NamedTuple):
         lower: float64, shape (B,): lower edges of the finite bins, ascending.
         upper: their upper edges; the zero bin is [0, 0].
         zero: index of the zero bin among the B finite ones.
-        of_key: int32, shape (8192,): bin of a float32 by its upper 13 bits; B for −∞, B + 1 for +∞, B + 2 for NaN.
+        of_key: int32, shape (65536,): bin of a float32 by its upper half; B for −∞, B + 1 for +∞, B + 2 for NaN.
         size: B + 3.
     """
 
@@ -61,7 +61,7 @@ def _layout() -> Bins:
     infinite = above & (mantissa == 0)
     positive[above], negative[above] = count + 2, count + 2
     positive[infinite], negative[infinite] = count + 1, count
-    of_key = np.concatenate([positive, negative]).astype(np.int32)
+    of_key = np.repeat(np.concatenate([positive, negative]), 2 ** (16 - _KEY_BITS)).astype(np.int32)
     return Bins(finite_lower, finite_upper, zero, of_key, count + 3)
 
 

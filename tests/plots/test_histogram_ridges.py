@@ -15,7 +15,7 @@ def recorded(*epochs: np.ndarray, sketches: bool = True) -> Recording:
     recording = Recording()
     for epoch, values in enumerate(epochs):
         x = values.astype("float32")
-        counts = np.bincount(BINS.of_key[x.view(np.uint32) >> 19], minlength=BINS.size).astype(float)
+        counts = np.bincount(BINS.of_key[x.view(np.uint32) >> 16], minlength=BINS.size).astype(float)
         kept = {"quantiles/sketch": {"conv": counts}, "quantiles/extremes": {"conv": np.array([x.min(), x.max()])}}
         recording.add_epoch(
             "layer_outputs",
