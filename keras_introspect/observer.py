@@ -227,7 +227,7 @@ class Observer:
             group = group_of_calls(name, [Seen(values, layer)])
             spec = group[0].spec
             scratches = {}
-            context = Context(_steps_so_far(capture), self._xla)
+            context = Context(_steps_so_far(capture), self._xla, {})
             for statistic in collector.statistics:
                 if not statistic.takes(group[0]):
                     continue

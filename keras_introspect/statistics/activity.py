@@ -7,18 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import (
-    MANY_COLUMNS,
-    Context,
-    Piece,
-    Statistic,
-    branch,
-    columns_of,
-    flat,
-    once,
-    sizes,
-    zeros_of,
-)
+from keras_introspect.statistics.base import Context, Piece, Statistic, branch, once, zeros_of
+from keras_introspect.statistics.bundles import MANY_COLUMNS, Bundle, bundles, columns_of, in_order, sizes
 from keras_introspect.statistics.spec import TensorSpec
 
 
@@ -51,14 +41,17 @@ class Activity(Statistic):
         return 1 + _channels(spec) + (spec.positions or 0)
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
-        size = sizes([flat(piece.values, context) for piece in pieces])
+        size = sizes(pieces)
         zeros = zeros_of(pieces)
         if zeros is not None:
             size += zeros
+        found = bundles(pieces, context)
         parts = []
-        for number, piece in zip(tf.split(size, len(pieces)), pieces, strict=True):
-            parts += [number, *_nonzero(piece.values, piece.spec, context)]
-        return tf.concat(parts, axis=0)[:, None]
+        for bundle in found:
+            counts = _nonzero(bundle, context)
+            of_members = size if len(found) == 1 else tf.gather(size, np.array(bundle.members))
+            parts.append(tf.reshape(tf.concat([of_members[:, None], *counts], axis=1), [-1]))
+        return in_order(parts, found, [self.rows(piece.spec) for piece in pieces])[:, None]
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         return a + b
@@ -129,25 +122,35 @@ def _share(numbers: np.ndarray) -> np.ndarray:
     return np.where(numbers > 0, 1.0 / np.maximum(numbers, 1), np.nan)
 
 
-def _nonzero(values: Any, spec: TensorSpec, context: Context) -> list[Any]:
-    """Non-zero elements of each channel, and of each position: float64 vectors."""
-    rank = len(spec.shape)
-    nonzero = tf.cast(values, tf.bool)  # NaN is not zero
+def _nonzero(bundle: Bundle, context: Context) -> list[Any]:
+    """Non-zero elements of each channel and position: float64, (members, channels) and (members, positions)."""
+    spec = bundle.spec
+    rank, members = len(spec.shape), len(bundle.members)
+    nonzero = tf.cast(bundle.values if bundle.owners is None else bundle.rows, tf.bool)  # NaN is not zero
     if spec.channel_axis is None:
-        return [tf.reshape(tf.cast(tf.reduce_sum(tf.cast(nonzero, tf.float32)), tf.float64), [1])]
-    if rank == 1:
-        return [_all_in_one(tf.cast(nonzero, tf.float64), spec)]
+        if members == 1:
+            nonzero = tf.reshape(nonzero, [1, -1, 1])
+        counts = tf.cast(bundle.sums(tf.cast(nonzero, tf.float32)), tf.float64)
+        return [tf.reduce_sum(counts, axis=1, keepdims=True)]
+    # A float32 sum over one axis is exact up to 2^24 elements; the rest, a small tensor, is summed in float64.
     columns = columns_of(nonzero)
-    if columns is None or columns % 8 or columns < MANY_COLUMNS or context.xla:
-        # A float32 sum over one axis is exact up to 2^24 elements; the rest, a small tensor, is summed in float64.
-        counts = tf.cast(tf.reduce_sum(tf.cast(nonzero, tf.float32), axis=0), tf.float64)
+    if members > 1:
+        counts = tf.cast(bundle.sums(tf.cast(nonzero, tf.float32)), tf.float64)
+    elif rank == 1:
+        counts = tf.cast(nonzero, tf.float64)[None]
+    elif columns is None or columns % 8 or columns < MANY_COLUMNS or context.xla:
+        counts = tf.cast(tf.reduce_sum(tf.cast(nonzero, tf.float32), axis=0), tf.float64)[None]
     else:
-        counts = tf.reshape(_by_column(tf.reshape(nonzero, [-1, columns])), nonzero.shape[1:])
-    axis = spec.channel_axis - 1
-    channels = tf.reduce_sum(counts, axis=[i for i in range(rank - 1) if i != axis])
+        counts = _by_column(tf.reshape(nonzero, [-1, columns]))
+    if rank == 1:
+        return [_all_in_one(counts, spec)]
+    if bundle.shape[1:].is_fully_defined():
+        counts = tf.reshape(counts, [members, *bundle.shape[1:]])
+    axis = spec.channel_axis
+    channels = tf.reduce_sum(counts, axis=[i for i in range(1, rank) if i != axis])
     found = [_all_in_one(channels, spec)]
     if spec.positions:
-        found.append(tf.reshape(tf.reduce_sum(counts, axis=axis), [-1]))
+        found.append(tf.reshape(tf.reduce_sum(counts, axis=axis), [members, -1]))
     return found
 
 
@@ -174,4 +177,4 @@ def _by_column(flags: Any) -> Any:
 
 
 def _all_in_one(channels: Any, spec: TensorSpec) -> Any:
-    return tf.reduce_sum(channels, keepdims=True) if spec.channels is None else channels
+    return tf.reduce_sum(channels, axis=1, keepdims=True) if spec.channels is None else channels

@@ -1,5 +1,6 @@
 """Count, mean, deviation, norms and extremes."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -14,14 +15,11 @@ from keras_introspect.statistics.base import (
     Piece,
     Statistic,
     branch,
-    flat,
-    never_negative,
     once,
-    sizes,
-    sums_of,
     unless,
     zeros_of,
 )
+from keras_introspect.statistics.bundles import Bundle, bundles, magnitudes_of, sizes, sums_of, vectors_of
 from keras_introspect.statistics.spec import TensorSpec
 
 # Where the deviation is less than a fifth of the mean, a float32 sum of squares has lost digits of it.
@@ -69,11 +67,9 @@ class Moments(Statistic):
     initial: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, math.inf, -math.inf, 0.0, math.inf)
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
-        vectors = [flat(piece.values, context) for piece in pieces]
-        sums = [sums_of(piece, context) for piece in pieces]
-        total_abs = tf.stack([_sum_of_magnitudes(*row) for row in zip(pieces, vectors, sums, strict=True)])
-        total, squares, low, high = tf.unstack(tf.stack(sums), axis=1)
-        size = sizes(vectors)
+        total, squares, low, high = tf.unstack(sums_of(pieces, context), axis=1)
+        total_abs = magnitudes_of(pieces, context)
+        size = sizes(pieces)
 
         constant = low == high
         mean = tf.where(constant, low, tf.math.divide_no_nan(total, size))
@@ -88,7 +84,10 @@ class Moments(Statistic):
         exact = nothing | (finite & (constant | in_range))
 
         step = tf.cast(context.step, tf.float64)
-        state = unless(tf.reduce_all(exact), state, _carefully, state, exact, step, vectors)
+        found = bundles(pieces, context)
+        values, lengths = [b.values for b in found], [b.lengths for b in found if b.lengths is not None]
+        carefully = functools.partial(_carefully, found)
+        state = unless(tf.reduce_all(exact), state, carefully, state, exact, step, values, lengths)
         zeros = zeros_of(pieces)
         if zeros is None:
             return state
@@ -143,8 +142,11 @@ class Moments(Statistic):
         return tf.stack([count, mean, m2, total_abs, none, -none, nonfinite, none])[None]
 
 
-def _carefully(state: Any, exact: Any, step: Any, vectors: Sequence[Any]) -> Any:
+def _carefully(
+    found: Sequence[Bundle], state: Any, exact: Any, step: Any, values: Sequence[Any], lengths: Sequence[Any]
+) -> Any:
     """The states of some tensors, those that are not exact taken again."""
+    vectors = vectors_of(found, values, lengths)
     rows, flags = (tf.unstack(tensor, num=len(vectors)) for tensor in (state, exact))
     right = tf.stack([_corrected(*row) for row in zip(flags, vectors, rows, strict=True)])
     first = tf.where(right[:, 6] > 0, step, tf.constant(math.inf, tf.float64))
@@ -157,18 +159,6 @@ def merge_moments(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
     share = b[..., 0] / xp.where(count > 0, count, xp.ones_like(count))
     delta = b[..., 1] - a[..., 1]
     return count, a[..., 1] + delta * share, a[..., 2] + b[..., 2] + delta * delta * a[..., 0] * share
-
-
-def _sum_of_magnitudes(piece: Piece, x: Any, sums: Any) -> Any:
-    """Σ|x|, float64: a pass of its own only where some element may be negative."""
-    if never_negative(piece.values):
-        return sums[0]
-    return _wide_magnitudes(x) if x.dtype == tf.float64 else _magnitudes(x)
-
-
-_wide_magnitudes, _magnitudes = (
-    once(spec)(lambda x: tf.cast(tf.reduce_sum(tf.abs(x)), tf.float64)) for spec in (WIDE_VECTOR, VECTOR)
-)
 
 
 def _careful_state(x: Any) -> Any:

@@ -18,10 +18,10 @@ from keras_introspect.statistics.base import (
     Statistic,
     flat,
     once,
-    sums_of,
     unless,
     zeros_of,
 )
+from keras_introspect.statistics.bundles import Bundle, bundles, in_order, sizes, sums_of, vectors_of
 from keras_introspect.statistics.spec import TensorSpec
 
 DEFAULT_LEVELS = (0.0, 12.5, 25.0, 37.5, 50.0, 62.5, 75.0, 87.5, 100.0)
@@ -100,47 +100,39 @@ class Quantiles(Statistic):
     # --- on the device ---
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
-        vectors = [tf.cast(flat(piece.values, context), tf.float32) for piece in pieces]
-        counts = self._counts(vectors, context)
+        state = self._counts(pieces, context)
         zeros = zeros_of(pieces)
         if zeros is not None:
-            counts += tf.cast(zeros, tf.float32)[:, None] * tf.one_hot(BINS.zero, BINS.size)[None]
-        return tf.concat([counts, _extremes(pieces, vectors, zeros, context)], axis=1)
+            state += tf.cast(zeros, tf.float32)[:, None] * tf.one_hot(BINS.zero, self.fields)[None]
+        return _with_extremes(state, _extremes(pieces, zeros, context))
 
-    def _counts(self, vectors: Sequence[Any], context: Context) -> Any:
-        """The weight in each bin: (V, BINS.size)."""
-        if self.sample is None:
-            return tf.cast(tf.concat([_count(x[None], context.xla) for x in vectors], axis=0), tf.float32)
-        sizes = [x.shape[0] for x in vectors]
-        small = [i for i, size in enumerate(sizes) if size is not None and size <= self.sample]
-        large = [i for i in range(len(vectors)) if i not in small]
-        counts = []
-        if small:
-            rows = _side_by_side([vectors[i] for i in small])
-            counts.append(tf.cast(_count(rows, context.xla), tf.float32))
-        if large:
-            counts.append(self._count_of_sample([vectors[i] for i in large], context))
-        if len(counts) == 1:
-            return counts[0]
-        return tf.gather(tf.concat(counts, axis=0), np.argsort(small + large))
+    def _counts(self, pieces: Sequence[Piece], context: Context) -> Any:
+        """The weight in each bin, and two columns more: (P, fields)."""
+        found = bundles(pieces, context)
+        whole = [bundle for bundle in found if self._takes_all(bundle)]
+        exact = self.sample is not None  # float32 counts no further than 2^24
+        counts = [_count(x, context.xla, exact) for bundle in whole for x in _all_elements(bundle, context)]
+        rows = [bundle for bundle in found if bundle not in whole and bundle.owners is not None]
+        others = [bundle for bundle in found if bundle not in whole and bundle.owners is None]
+        drawn = [_sample_of_rows(bundle, self._uniform(context)) for bundle in rows]
+        if others:
+            parts = [_sample(bundle, self._uniform(context), context) for bundle in others]
+            together, weights = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))
+            drawn.append((tf.ensure_shape(together, [sum(len(b.members) for b in others), self.sample]), weights))
+        counts += [_count(sample, context.xla) * weights[:, None] for sample, weights in drawn]
+        return in_order(counts, [*whole, *rows, *others])
 
-    def _count_of_sample(self, vectors: Sequence[Any], context: Context) -> Any:
-        """The same from `sample` elements of each vector, each of which stands for as many as there are to one."""
-        uniform = _uniform(self.sample, context)
-        positions: dict[int, Any] = {}
-        rows, weights = [], []
-        for x in vectors:
-            size = x.shape[0]
-            if size is None:
-                row, weight = _sample_of(x, uniform)
-            else:
-                if size not in positions:
-                    positions[size] = _scaled(uniform, size)
-                row, weight = tf.gather(x, positions[size]), np.float32(size / self.sample)
-            rows.append(row)
-            weights.append(weight)
-        counts = _count(tf.ensure_shape(tf.stack(rows), [len(vectors), self.sample]), context.xla)
-        return tf.cast(counts, tf.float32) * tf.stack(weights)[:, None]
+    def _uniform(self, context: Context) -> Any:
+        return _uniform(self.sample or 0, context)
+
+    def _takes_all(self, bundle: Bundle) -> bool:
+        size = bundle.shape.num_elements()
+        return self.sample is None or (size is not None and size <= self.sample)
+
+    def update(self, state: Any, new: Any, specs: Sequence[TensorSpec]) -> Any:
+        low, high = _LOW, _LOW + 1  # the same as merging, in fewer passes
+        ends = [tf.minimum(state[:, low], new[:, low]), tf.maximum(state[:, high], new[:, high])]
+        return _with_extremes(state + new, tf.stack(ends, axis=1))
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         column = np.arange(self.fields)
@@ -246,24 +238,67 @@ def _sample_of(x: Any, uniform: Any) -> Any:
     return tf.concat([tf.gather(x, positions), rest], axis=0), tf.cast(weight, tf.float32)
 
 
-def _side_by_side(vectors: Sequence[Any]) -> Any:
-    """Vectors as the rows of a matrix, shorter ones filled up with nothing."""
-    most = max(x.shape[0] for x in vectors)
-    rest = [np.full(most - x.shape[0], _NOTHING) for x in vectors]
-    return tf.stack([tf.concat([x, r], axis=0) if len(r) else x for x, r in zip(vectors, rest, strict=True)])
+def _sample(bundle: Bundle, uniform: Any, context: Context) -> tuple[Any, Any]:
+    """As many elements of each member as `uniform` has, (members, sample), and for how many each stands, (members,)."""
+    members, size = len(bundle.members), bundle.shape.num_elements()
+    if size is None:
+        row, weight = _sample_of(tf.cast(flat(bundle.values, context), tf.float32), uniform)
+        return row[None], weight[None]
+    positions = context.shared(f"positions in {size}", uniform, lambda u: _scaled(u, size))
+    if members == 1:
+        drawn = tf.gather(flat(bundle.values, context), positions)[None]
+    else:
+        drawn = tf.gather(tf.reshape(bundle.values, [members, -1]), positions, axis=1)
+    return tf.cast(drawn, tf.float32), np.full(members, size / uniform.shape[0], np.float32)
 
 
-def _count(values: Any, xla: bool) -> Any:
-    """How many values of each row lie in each bin: int32. XLA does not know the operation, which is the faster one."""
+def _sample_of_rows(bundle: Bundle, uniform: Any) -> tuple[Any, Any]:
+    """The same of each member of a bundle of rows, at once; no wider than the largest of them needs."""
+    most = uniform.shape[0]
+    lengths = bundle.lengths * bundle.rows.shape[1]
+    width = tf.minimum(most, tf.reduce_max(lengths))
+    size = lengths[:, None]
+    scaled = tf.cast(uniform[None, :width] * tf.cast(size, tf.float64), tf.int32)
+    index = tf.where(size > most, scaled, tf.range(width)[None])
+    inside = index < size
+    index = tf.where(inside, index + tf.cumsum(size, exclusive=True), 0)
+    drawn = tf.ensure_shape(tf.gather(tf.reshape(bundle.values, [-1]), index), [len(bundle.members), None])
+    number = tf.cast(tf.minimum(lengths, most), tf.float64)
+    weights = tf.math.divide_no_nan(tf.cast(lengths, tf.float64), number)
+    return tf.where(inside, tf.cast(drawn, tf.float32), _NOTHING), tf.cast(weights, tf.float32)
+
+
+def _all_elements(bundle: Bundle, context: Context) -> list[Any]:
+    """All elements as matrices, a row each of the members."""
+    members = len(bundle.members)
+    if bundle.owners is None:
+        x = bundle.values if members > 1 else flat(bundle.values, context)
+        return [tf.reshape(tf.cast(x, tf.float32), [members, -1])]
+    return [tf.reshape(tf.cast(x, tf.float32), [1, -1]) for x in tf.split(bundle.rows, bundle.lengths, num=members)]
+
+
+def _count(values: Any, xla: bool, exact: bool = True) -> Any:
+    """How many values of each row lie in each bin: float32, (rows, fields); the last two columns are of no use.
+
+    XLA does not know the operation, which is the faster one.
+    """
     bins = _bins_of(values)
+    dtype = tf.float32 if exact else tf.int32
+    rows, width = bins.shape[0], BINS.size + 2
     if not xla:
-        return tf.raw_ops.DenseBincount(
-            input=bins, size=BINS.size, weights=tf.constant([], tf.int32), binary_output=False
-        )
-    rows, width = bins.shape[0], BINS.size + 1
-    places = tf.reshape(bins + width * np.arange(rows, dtype=np.int32)[:, None], [-1])
-    counts = tf.math.unsorted_segment_sum(tf.ones_like(places), places, rows * width)
-    return tf.reshape(counts, [rows, width])[:, :-1]
+        counts = tf.raw_ops.DenseBincount(input=bins, size=width, weights=tf.constant([], dtype), binary_output=False)
+    else:
+        places = tf.reshape(bins + width * np.arange(rows, dtype=np.int32)[:, None], [-1])
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(places, dtype), places, rows * width)
+        counts = tf.reshape(counts, [rows, width])
+    return tf.cast(counts, tf.float32)
+
+
+def _with_extremes(state: Any, extremes: Any) -> Any:
+    """The states with other minima and maxima: in place, where nobody else uses them."""
+    return tf.raw_ops.TensorStridedSliceUpdate(
+        input=state, begin=[0, _LOW], end=[0, 0], strides=[1, 1], value=extremes, begin_mask=1, end_mask=3
+    )
 
 
 @once(VECTOR)
@@ -273,20 +308,25 @@ def _finite_ends(x: Any) -> Any:
     return tf.stack([tf.reduce_min(tf.where(finite, x, low)), tf.reduce_max(tf.where(finite, x, high))])
 
 
-def _all_finite_ends(vectors: Sequence[Any]) -> Any:
-    return tf.stack([_finite_ends(x) for x in vectors])
-
-
-def _extremes(pieces: Sequence[Piece], vectors: Sequence[Any], zeros: Any, context: Context) -> Any:
+def _extremes(pieces: Sequence[Piece], zeros: Any, context: Context) -> Any:
     """Minimum and maximum of all finite elements: float32, shape (P, 2)."""
-    ends = tf.cast(tf.stack([sums_of(piece, context) for piece in pieces])[:, 2:], tf.float32)
-    finite = tf.reduce_all(tf.math.is_finite(ends))
-    ends = unless(finite, ends, _all_finite_ends, vectors)
+    sums = sums_of(pieces, context)
+    found = bundles(pieces, context)
+    nothing = sizes(pieces)[:, None] == 0.0
+    none = tf.constant([[math.inf, -math.inf]], tf.float32)
+    ends = tf.where(nothing, none, tf.cast(sums[:, 2:], tf.float32))
+    finite = tf.reduce_all(nothing | tf.math.is_finite(sums))
+    values, lengths = [b.values for b in found], [b.lengths for b in found if b.lengths is not None]
+    ends = unless(finite, ends, functools.partial(_all_finite_ends, found), values, lengths)
     if zeros is None:
         return ends
     low, high = ends[:, 0], ends[:, 1]
     some = zeros > 0
     return tf.stack([tf.where(some, tf.minimum(low, 0.0), low), tf.where(some, tf.maximum(high, 0.0), high)], axis=1)
+
+
+def _all_finite_ends(found: Sequence[Bundle], values: Sequence[Any], lengths: Sequence[Any]) -> Any:
+    return tf.stack([_finite_ends(tf.cast(x, tf.float32)) for x in vectors_of(found, values, lengths)])
 
 
 def sample_positions(size: Any, number: int, context: Context) -> Any:
@@ -305,8 +345,9 @@ def _uniform(number: int, context: Context) -> Any:
 def _hashed(number: int, step: Any) -> Any:
     """Numbers that depend on the step alone, one anywhere in each of `number` equal parts of [0, 1), ascending.
 
-    They look random, and no generator's state is touched: a counter hashed by the 32-bit mixer of Wellons (2018, "hash-prospector", lowbias32), in int64: the same in eager
-    mode, in graphs and under XLA, where TensorFlow's own stateless generators differ.
+    They look random, and no generator's state is touched: a counter hashed by the 32-bit mixer of Wellons (2018,
+    "hash-prospector", lowbias32), in int64: the same in eager mode, in graphs and under XLA, where TensorFlow's own
+    stateless generators differ.
     """
     mask = tf.constant(0xFFFFFFFF, tf.int64)
     h = tf.bitwise.bitwise_and(tf.range(number, dtype=tf.int64) + tf.cast(step, tf.int64) * number, mask)
