@@ -225,7 +225,11 @@ def _summary(recording: Recording, limit: int) -> list[str]:
     """What a recording holds, and what is wrong in it: lines of text."""
     lines = [_headline(recording), *_logs(recording), ""]
     lines += _findings(diagnose(recording), limit)
-    lines += ["", "Root mean square in the last epoch, from the smallest to the largest tensor:", *_sizes(recording)]
+    sizes = _sizes(recording)
+    if sizes:
+        lines += ["", "Root mean square in the last epoch, from the smallest to the largest tensor:", *sizes]
+    else:
+        lines += ["", 'No sizes of tensors were recorded: observe some with compile(…, collectors="default").']
     if recording.unobserved:
         lines += ["", "Not observed:"]
         shown = list(recording.unobserved.items())[:_MOST_UNOBSERVED]
@@ -280,7 +284,7 @@ def _sizes(recording: Recording) -> list[str]:
             low, high = seen[np.argmin(rms[seen])], seen[np.argmax(rms[seen])]
             ends = [f"{_number(rms[i])} {series.names[i]}" for i in (low, high)]
             rows.append((view, str(len(series.names)), *ends))
-    return _table([("view", "tensors", "smallest", "largest")], rows)
+    return _table([("view", "tensors", "smallest", "largest")], rows) if rows else []
 
 
 def _number(value: float) -> str:

@@ -137,6 +137,7 @@ class Observer:
     def _capture(self, model: Any, wanted: Wanted, names: LayerNames, collectors: Sequence[Collector]) -> Capture:
         self._xla = bool(model.jit_compile) and not tf.executing_eagerly()
         capture = Capture(model, wanted, names)
+        capture.carries = not self._xla
         capture.observe_in_loop = functools.partial(self._observe_in_loop, capture, collectors)
         capture.probe_variable = functools.partial(self._probe_variable, model)
         return capture
@@ -219,11 +220,12 @@ class Observer:
     def _observe_in_loop(
         self, capture: Capture, collectors: Sequence[Collector], name: str, layer: Any, values: Any
     ) -> bool:
-        """Merges a tensor of a loop's body into scratch states; says whether any collector could."""
+        """Takes in a tensor of a loop's body, or merges it into scratch states; says whether any collector could."""
+        choosing = [c for c in collectors if c.key == "layer_outputs" and c.selection.chooses(layer, name)]
+        if choosing and capture.carry(name, values):
+            return True
         observed = False
-        for collector in collectors:
-            if collector.key != "layer_outputs" or not collector.selection.chooses(layer, name):
-                continue
+        for collector in choosing:
             group = group_of_calls(name, [Seen(values, layer)])
             spec = group[0].spec
             scratches = {}

@@ -323,6 +323,19 @@ def test_show_of_an_empty_recording(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "0 epochs recorded" in capsys.readouterr().out
 
 
+def test_show_of_a_recording_without_tensors_says_how_to_see_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Recording()
+    run.add_logs(0, {"loss": 0.5})
+    run.add_steps("metrics", [0, 1], ["metrics"], [()], {"loss": np.ones((2, 1))})
+    run.save(tmp_path / "run.npz")
+    assert cli.main(["show", str(tmp_path / "run.npz")]) == 0
+    printed = capsys.readouterr().out
+    assert 'No sizes of tensors were recorded: observe some with compile(…, collectors="default").' in printed
+    assert "Root mean square" not in printed
+
+
 def test_plot_draws_the_dashboard(saved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "picture.png"
     assert cli.main(["plot", saved, "--out", str(picture)]) == 0

@@ -45,6 +45,14 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_costs_are_named_as_they_were_measured() -> None:
+    """What the first page says of the costs stands, in the same words, on the page that has the figures."""
+    told = re.findall(r"about \d\.\d times the processor time", " ".join(PAGES[0].read_text("utf-8").split()))
+    measured = " ".join((ROOT / "docs" / "performance.md").read_text("utf-8").split())
+    assert told
+    assert all(figure in measured for figure in told)
+
+
 def test_blocks_are_found() -> None:
     assert BLOCK.findall("a\n```python\nx = 1\n```\nb\n```console\ny\n```\n") == ["x = 1\n"]
     assert BLOCK.search(PAGES[0].read_text("utf-8"))

@@ -28,7 +28,8 @@ class Recorder(keras.callbacks.Callback):
                     'A collector with logs="layers" adds "<collector>/<statistic>/<layer>" keys.',
                 )
 
-        epochs, steps = self.params.get("epochs") or 1, self.params.get("steps") or 1
+        params = self.params or {}  # a CallbackList of the user's own may have none
+        epochs, steps = params.get("epochs") or 1, params.get("steps") or 1
         self._run = (epochs, epochs * steps)
         self._check_budgets()
 
@@ -77,7 +78,6 @@ class HideFromProgressBar(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None:
-            self._observer.reading.add_logs(logs)  # once more: other callbacks may have added theirs
             self.hidden = {
                 key: logs.pop(key) for key in list(logs) if self._observer.reading.hidden_from_progress_bar(key)
             }
@@ -95,6 +95,18 @@ class ShowAgain(keras.callbacks.Callback):
             logs.update(self._hider.hidden)
 
 
+class LastLogs(keras.callbacks.Callback):
+    """Behind all others, which may have added logs of their own, such as the learning rate: keeps these too."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__()
+        self._observer = observer
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            self._observer.reading.add_logs(logs)
+
+
 def with_recorder(callbacks: Any, observer: Observer, verbose: Any) -> Any:
     """The callbacks of a `fit`, with ours around them.
 
@@ -106,7 +118,7 @@ def with_recorder(callbacks: Any, observer: Observer, verbose: Any) -> Any:
     if isinstance(callbacks, keras.callbacks.CallbackList):
         inner = callbacks.callbacks
         inner[:] = _around(
-            [c for c in inner if not isinstance(c, (Recorder, HideFromProgressBar, ShowAgain))], observer
+            [c for c in inner if not isinstance(c, (Recorder, HideFromProgressBar, ShowAgain, LastLogs))], observer
         )
         callbacks.set_model(callbacks.model)
         return callbacks
@@ -133,4 +145,4 @@ def _around(callbacks: list[Any], observer: Observer) -> list[Any]:
             arranged += [hider, callback, ShowAgain(hider)]
         else:
             arranged.append(callback)
-    return arranged
+    return [*arranged, LastLogs(observer)]

@@ -15,7 +15,7 @@ from keras_introspect.capture.internals import (
     sublayers,
     tape_is_stopped,
 )
-from keras_introspect.capture.loops import Probe
+from keras_introspect.capture.loops import Carrier, Probe
 
 _ACTIVE = threading.local()
 
@@ -77,13 +77,16 @@ class Capture:
         learning_rate: of the first optimizer applied, as it was then.
         missed: (view, name) → why it could not be observed.
         phases: name of a layer → the values of `training` that it was called with, as far as they are no tensors.
-        loop_states: (collector, name) → (spec, states by statistic) of what was observed inside loops.
+        carries: whether tensors are brought out of loops and branches: not under XLA.
+        loop_states: (collector, name) → (spec, states by statistic) of what was observed inside loops, and not carried.
     """
 
     def __init__(self, model: Any, wanted: Wanted, names: "LayerNames") -> None:
         self.model = model
         self.observe_in_loop: Callable[[str, Any, Any], bool] | None = None
         self.probe_variable: Callable[[], Any] | None = None
+        self.carries = False
+        self._carriers: dict[str, Carrier] = {}
         self._probe_rows: dict[str, int] = {}
         self._probe_layers: dict[str, Any] = {}
         self._probe_gradients: list[Any] = []
@@ -151,6 +154,18 @@ class Capture:
             return False
         self._calls[-1][1] -= 1
         return True
+
+    def carry(self, name: str, values: Any) -> bool:
+        """Brings a layer output out of a loop or branch; says whether that can be done."""
+        if not self.carries or not Carrier.takes(values):
+            return False
+        if name not in self._carriers:
+            self._carriers[name] = Carrier(self.graph, values)
+        return self._carriers[name].add(values)
+
+    def carried(self, name: str) -> Any:
+        """All that `carry` was given of an output, below each other; `None` where that is nothing."""
+        return self._carriers[name].all() if name in self._carriers else None
 
     def tap_in_loop(self, name: str, layer: Any, values: Any) -> Any | None:
         """Taps the gradient of a tensor inside a loop or branch; `None` where that cannot be done."""

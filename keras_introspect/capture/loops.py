@@ -1,4 +1,7 @@
-"""Gradients of tensors inside loops and branches.
+"""Tensors inside loops and branches, and their gradients.
+
+No tensor gets out of a loop. What it is in each iteration is put into a TensorArray of the step's graph, from which all
+are taken after it.
 
 In the backward pass of a loop body no variable may be touched (TensorFlow #50170), and no tensor gets out. A probe lets
 sums out: a row of zeros enters the loop from the step's graph, each tap inside returns its sums as the gradient of that
@@ -15,6 +18,53 @@ from keras_introspect.capture.internals import with_gradient
 from keras_introspect.capture.twins import early_twin
 
 SUMS = ("count", "total", "squares", "total_abs", "nonfinite", "nonzero")
+
+
+class Carrier:
+    """Brings a tensor out of a loop or branch: all that it was there, below each other along the first axis.
+
+    Not under XLA, which knows no TensorArray that grows.
+
+    Args:
+        graph: of the step.
+        values: what the tensor is like: of a known shape but for the first axis.
+    """
+
+    def __init__(self, graph: Any, values: Any) -> None:
+        self._shape, self._dtype = values.shape[1:], _wide(values).dtype
+        self._all: Any = None
+        with graph.as_default():
+            self._handle, self._flow = tf.raw_ops.TensorArrayV3(
+                size=0,
+                dtype=self._dtype,
+                element_shape=[None, *self._shape],
+                dynamic_size=True,
+                clear_after_read=False,
+                identical_element_shapes=False,
+            )
+
+    @staticmethod
+    def takes(values: Any) -> bool:
+        """Whether such a tensor can be carried."""
+        return values.shape.rank not in (None, 0) and values.shape[1:].is_fully_defined()
+
+    def add(self, values: Any) -> bool:
+        """Takes the tensor of one iteration, in its body; says whether it is like the first one."""
+        values = _wide(values)
+        if not self.takes(values) or values.shape[1:] != self._shape or values.dtype != self._dtype:
+            return False
+        number = tf.raw_ops.TensorArraySizeV3(handle=self._handle, flow_in=self._flow)
+        tf.raw_ops.TensorArrayWriteV3(handle=self._handle, index=number, value=values, flow_in=self._flow)
+        return True
+
+    def all(self) -> Any:
+        """The tensors of all iterations, after the loop: (sum of their first axes, ...)."""
+        if self._all is None:
+            self._all, _ = tf.raw_ops.TensorArrayConcatV3(
+                handle=self._handle, flow_in=self._flow, dtype=self._dtype, element_shape_except0=self._shape
+            )
+            self._all.set_shape([None, *self._shape])
+        return self._all
 
 
 class Probe:
@@ -51,6 +101,10 @@ class Probe:
 
         # tf.custom_gradient would let the loop keep the tensor for the backward pass; then it is fused with nothing.
         return with_gradient(values, self._zeros, gradient)
+
+
+def _wide(values: Any) -> Any:
+    return values if values.dtype in (tf.float32, tf.float64) else tf.cast(values, tf.float32)
 
 
 def _sums(values: Any) -> Any:

@@ -6,19 +6,24 @@ import numpy as np
 
 from keras_introspect.recording import Recording, Series
 
+_SCALES = ("gamma", "beta", "scale", "alpha")  # of normalisations, and of PReLU
 _INPUT_LAYERS = ("input", "rescaling", "normalization", "random_", "resizing", "flatten", "reshape")
 
 
 def is_kernel(name: str, shape: tuple[int | None, ...]) -> bool:
     """Whether a variable is a kernel: biases, scales and embeddings (mostly zero rows) have other sizes.
 
+    The number of axes does not tell: the biases of attention heads have two, and so have scales over two axes.
+
     Example:
 
     >>> is_kernel("dense/kernel", (4, 8)), is_kernel("dense/bias", (8,)), is_kernel("embedding/embeddings", (99, 8))
     (True, False, False)
+    >>> is_kernel("attention/query/kernel", (16, 2, 8)), is_kernel("attention/query/bias", (2, 8))
+    (True, False)
     """
     last = name.rsplit("/", 1)[-1].lower()
-    return len(shape) >= 2 and "embedding" not in name.lower() and "bias" not in last
+    return len(shape) >= 2 and "embedding" not in name.lower() and "bias" not in last and last not in _SCALES
 
 
 def layer_of(name: str) -> str:

@@ -5,15 +5,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_introspect.errors import unknown_name
+from keras_introspect.diagnosis.places import is_kernel
+from keras_introspect.errors import UnknownNameError, unknown_name
 from keras_introspect.recording import Recording, Series
 
 Layers: TypeAlias = str | Iterable[str] | None
 Iterations: TypeAlias = slice | range | Iterable[int] | None
 
 MAX_EPOCHS = 1000  # more are thinned evenly: a picture has no more columns than that
+METRICS = "metrics"  # the one view that holds no tensors
 VIEWS = ("weights", "gradients", "updates", "layer_outputs", "output_gradients")
 
+_COLLECT = (
+    'observe tensors too: compile(…, collectors=[StepMetrics(), Gradients(), …]), or "default" for the usual ones'
+)
 _MEND = {
     "rms": 'Collect it with statistics=["moments", …] on the collector.',
     "nonfinite": 'Collect it with statistics=["moments", …] on the collector.',
@@ -44,10 +49,12 @@ class Chosen:
         iterations: Iterations = None,
     ) -> None:
         if not isinstance(series, Series):
-            hint = ' Choose a view of it, such as recording["gradients"].' if isinstance(series, Recording) else ""
+            hint = _views_to_choose(series, picture) if isinstance(series, Recording) else ""
             raise ValueError(f"{picture}() got a {type(series).__name__}; expected a Series.{hint}")
         if layers is not None:
             series = series.sel(layers)
+        if series.view == METRICS and not (needs and set(needs) <= set(series.statistics)):
+            raise _of_batches(series, picture)
         if not len(series.names) or not len(series.epochs):
             raise ValueError(
                 f"{picture}() got a series of {series.view!r} with {len(series.names)} tensors and "
@@ -72,6 +79,14 @@ class Chosen:
         value = (value[:, None] if self.series._single else value)[self.rows]
         return np.where(np.isfinite(value), value, np.nan)
 
+    def kernels(self) -> "Chosen | None":
+        """The kernels alone; `None` where all tensors are to be taken, see `kernel_rows`."""
+        rows = kernel_rows(self.view, self.names, self.shapes)
+        if rows is None:
+            return None
+        epochs = None if self.iterations is None else [int(epoch) for epoch in self.epochs]
+        return Chosen(self.series, "", (), [self.names[i] for i in rows], epochs)
+
     @property
     def levels(self) -> np.ndarray:
         """Quantile levels in percent, shape (Q,)."""
@@ -85,7 +100,8 @@ class Chosen:
             raise ValueError(
                 f"{picture}() draws one tensor, got {len(self.names)} of {self.view!r}: "
                 f"{', '.join(self.names[:5])}{', …' if len(self.names) > 5 else ''}. "
-                f"Choose one: {picture}(series, layers={self.names[0]!r}); or draw all with distribution_board."
+                f"Choose one: {picture}(series, layers={self.names[0]!r}); or draw all with "
+                f"{'activity_board' if picture == 'unit_activity' else 'distribution_board'}."
             )
         return self.names[0]
 
@@ -108,13 +124,40 @@ def check_recording(recording: Any, picture: str) -> Recording:
     return recording
 
 
-def view_of(recording: Recording, view: str, picture: str, mend: str = "") -> Series:
-    """One view of a recording; the error says what the picture needs it for."""
-    if view not in recording:
-        raise unknown_name(
-            f"view in this recording (needed by {picture})", view, recording, mend or "Add its collector to compile()."
-        )
-    return recording[view]
+def views_of(recording: Recording, views: Sequence[str], picture: str, mend: str) -> list[Series]:
+    """The views that a picture cannot do without; the error says which are missing, what there is, how to mend it."""
+    missing = [view for view in views if view not in recording]
+    if missing:
+        needed = f"the view{'s' if len(views) > 1 else ''} {_listed(views)}"
+        lacking = f"; {_listed(missing)} is missing" if len(missing) < len(views) else ""
+        there = f"it has {_listed(recording)}" if len(recording) else "it has no view, only logs"
+        raise UnknownNameError(f"{picture}() needs {needed} in the recording{lacking}: {there}. {mend}")
+    return [recording[view] for view in views]
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = [repr(name) for name in names]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _of_batches(series: Series, picture: str) -> UnknownNameError:
+    held = list(dict.fromkeys([*series.statistics, *series.step_statistics]))
+    return UnknownNameError(
+        f"{picture}() got the series of 'metrics', of the collector StepMetrics: each batch's own "
+        f"{_listed(held) if held else 'loss'}; expected a series of tensors. Draw these with "
+        f"training_curves(recording); for {picture}() {_COLLECT}."
+    )
+
+
+def _views_to_choose(recording: Recording, picture: str) -> str:
+    """What to give to a picture of one view instead of the whole recording."""
+    views = [view for view in recording if view != METRICS]
+    if views:
+        outputs = [view for view in views if "layer_outputs" in view]
+        best = (outputs if "activity" in picture and outputs else views)[0]
+        return f' Choose a view of it, such as {picture}(recording["{best}"]); it has {_listed(views)}.'
+    there = "only the batches' losses and metrics" if METRICS in recording else "only logs"
+    return f" There is none of tensors in it, {there}: draw them with training_curves(recording), or {_COLLECT}."
 
 
 def rows_of(epochs: np.ndarray, iterations: Iterations) -> np.ndarray:
@@ -162,6 +205,33 @@ def over_layers(values: np.ndarray, levels: Sequence[float] = (0, 25, 50, 75, 10
     if (seen & ~whole).any():
         result[:, seen & ~whole] = np.nanpercentile(values[seen & ~whole], levels, axis=1)
     return result
+
+
+def kernel_rows(view: str, names: Sequence[str], shapes: Sequence[tuple[int | None, ...]]) -> list[int] | None:
+    """Where the kernels stand among the variables of a view.
+
+    Biases, scales and embeddings are of another size than the kernels beside them, and begin at zero or one: they are
+    left out where sizes are compared along the depth, or judged.
+
+    Returns:
+        The rows, or `None` where all are to be taken: the view is of layer outputs, it has fewer than two kernels, or
+        nothing but kernels.
+
+    Example:
+
+    >>> kernel_rows("gradients", ["a/kernel", "a/bias", "b/kernel", "b/bias"], [(3, 4), (4,), (4, 2), (2, 1)])
+    [0, 2]
+    """
+    if "output" in view or any(None in shape for shape in shapes):
+        return None
+    rows = [i for i, (name, shape) in enumerate(zip(names, shapes, strict=True)) if is_kernel(name, shape)]
+    return rows if 2 <= len(rows) < len(names) else None
+
+
+def counted(every: Chosen, kernels: Chosen | None, what: str = "tensor") -> str:
+    """How many tensors a picture is of: '12 tensors', or '6 kernels of 12 tensors'."""
+    total = f"{len(every.names)} {what}{'s' if len(every.names) > 1 else ''}"
+    return f"{len(kernels.names)} kernels of {total}" if kernels else total
 
 
 def latest(values: np.ndarray) -> np.ndarray:

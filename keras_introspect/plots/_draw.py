@@ -9,14 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 
 from keras_introspect.plots._data import number, shorten
 
 # Dark and light of each pair differ in brightness, not in hue alone: they hold in grey and for the colour-blind.
 INK = "#222222"
 GREY = "#777777"
-PALE = "#e8e8e8"
+PALE = "#e3e3e3"
 BLUE = "#0b5394"
 MID_BLUE = "#5f9bd3"
 PALE_BLUE = "#aacdea"
@@ -29,6 +31,7 @@ STACK = ("#2f5d8c", "#bcd4e8")
 SMALL = 7.5
 TITLE = 9.5
 TITLE_ID = "finding"
+_LEAST_DECADE = 16.0  # points high: in less, the small ticks within a power of ten would run together
 
 
 def axes_of(ax: Axes | None, figsize: tuple[float, float] = (7.0, 4.0), layout: str | None = "constrained") -> Axes:
@@ -46,8 +49,35 @@ def axes_of(ax: Axes | None, figsize: tuple[float, float] = (7.0, 4.0), layout: 
 
 
 def title(ax: Axes, text: str, color: str = INK) -> None:
-    """The finding, above the left corner."""
-    ax.set_title(text, fontsize=TITLE, loc="left", color=color, pad=5, gid=TITLE_ID)
+    """The finding, above the left corner; what is red is bold too, for print."""
+    # Where no factor such as 1e-5 may stand above the axis, a given place saves measuring every tick to find one: a
+    # third of the time that a picture takes.
+    free = not isinstance(ax.yaxis.get_major_formatter(), ScalarFormatter) or not len(ax.get_yticks())
+    weight = "bold" if color == RED else "normal"
+    ax.set_title(
+        text,
+        fontsize=TITLE,
+        fontweight=weight,
+        loc="left",
+        color=color,
+        y=1.0 if free else None,
+        pad=5,
+        gid=TITLE_ID,
+    )
+
+
+def fit_title(ax: Axes, space: float) -> None:
+    """Shrinks the title of an axes so that it takes no more than so many points; below 5.5 it could not be read."""
+    for text in ax.get_children():
+        if isinstance(text, Text) and text.get_gid() == TITLE_ID:
+            size = float(text.get_fontsize())
+            text.set_fontsize(fitting(text.get_text(), space, size, text.get_fontweight() == "bold"))
+
+
+def fitting(text: str, space: float, size: float, bold: bool = False) -> float:
+    """The font size, at most `size`, with which a text takes no more than so many points."""
+    letter = 0.64 if bold else 0.56  # its width, of the size of the font
+    return float(max(5.5, min(size, space / (letter * max(1, len(text))))))
 
 
 def quiet(ax: Axes) -> None:
@@ -95,7 +125,7 @@ def log_axis(ax: Axes, values: np.ndarray, ticks: int = 6) -> float:
         target.set_major_locator(MaxNLocator(nbins=min(4, ticks)))
     else:
         target.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.7 else (1.0,), numticks=ticks))
-    if decades < 0.9 or decades > 12:
+    if decades < 0.9 or points(ax)[1] / decades < _LEAST_DECADE:
         target.set_minor_locator(NullLocator())
     return floor
 
@@ -155,9 +185,15 @@ def thin_bands(ax: Axes, epochs: np.ndarray, values: np.ndarray) -> None:
         middle = (starts + np.r_[starts[1:], len(x)]) // 2
         low, high = np.fmin.reduceat(rows[:, 0], starts), np.fmax.reduceat(rows[:, 4], starts)
         x, rows = x[middle], np.column_stack([low, rows[middle, 1:4], high])
-    fill(ax, x, rows[:, 0], rows[:, 4], PALE)
-    fill(ax, x, rows[:, 1], rows[:, 3], MID_BLUE)
-    ax.plot(x, rows[:, 2], color=BLUE, linewidth=1.0)
+    outer, inner = outlines(x, rows[:, 0], rows[:, 4]), outlines(x, rows[:, 1], rows[:, 3])
+    colors = [PALE] * len(outer) + [MID_BLUE] * len(inner)
+    ax.add_collection(PolyCollection(outer + inner, facecolors=colors, linewidths=0), autolim=False)
+    line(ax, x, rows[:, 2], color=BLUE, linewidth=1.0)
+
+
+def line(ax: Axes, x: np.ndarray, y: np.ndarray, **style: Any) -> None:
+    """Draws a line without touching the limits: in a third of the time of `Axes.plot`, which counts in 160 panels."""
+    ax.add_line(Line2D(x, y, **style))
 
 
 def line_width(epochs: np.ndarray) -> float:

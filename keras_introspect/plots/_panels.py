@@ -1,13 +1,15 @@
 """The page of a board: one or two axes above, a small panel a tensor below."""
 
 import math
+import pickle
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
@@ -20,10 +22,11 @@ from matplotlib.ticker import NullLocator
 from matplotlib.transforms import ScaledTranslation
 from PIL import Image, ImageDraw, ImageFont
 
-from keras_introspect.plots._data import number
-from keras_introspect.plots._draw import GREY, INK, PALE, RED, SMALL
+from keras_introspect.plots._data import Chosen, kernel_rows, number
+from keras_introspect.plots._draw import GREY, INK, PALE, RED, SMALL, fit_title
 
 MAX_PANELS = 160  # a few seconds of drawing
+_WORTH_KEEPING = 60  # panels: an empty page of so many takes longer to make than to keep
 _PLAIN = re.compile("[ -#%-~×…]*")
 
 
@@ -96,18 +99,31 @@ def _drawn_as_image(text: Text, renderer: Any) -> bool:
     bare = text.get_bbox_patch() is None and text.get_alpha() is None and not text.get_path_effects()
     if not (simple and bare and isinstance(renderer, RendererAgg) and _PLAIN.fullmatch(words)):
         return False
-    font = _font(findfont(text.get_fontproperties()), text.get_fontsize() * renderer.dpi / 72)
-    left, top, right, bottom = font.getbbox(words, anchor="ls")  # from the start of the baseline, downwards
-    mask = Image.new("L", (int(right - left) + 2, int(bottom - top) + 2))
-    ImageDraw.Draw(mask).text((-left, -top), words, 255, font, anchor="ls")
+    size = text.get_fontsize() * renderer.dpi / 72
+    ink, left, top, right = _ink(words, findfont(text.get_fontproperties()), size)
     x, y = text.get_transform().transform(text.get_unitless_position())
     x -= right if side == "right" else 0
-    ink = np.asarray(mask)[::-1]
     pixels = np.empty((*ink.shape, 4), np.uint8)
     pixels[..., :3] = np.multiply(to_rgb(text.get_color()), 255).round()
     pixels[..., 3] = ink
-    renderer.draw_image(renderer.new_gc(), round(x) + left, round(y) - top - mask.height, pixels)
+    renderer.draw_image(renderer.new_gc(), round(x) + left, round(y) - top - len(ink), pixels)
     return True
+
+
+@lru_cache(1024)
+def _ink(words: str, path: str, pixels: float) -> tuple[np.ndarray, int, int, int]:
+    """A line of text, the lowest row of pixels first, and where it lies from the start of its baseline, downwards.
+
+    Kept, as the boards of a report name the same tensors.
+
+    Returns:
+        The share of each pixel that is covered, in 255ths, shape (height, width); its left, its top, the text's right.
+    """
+    font = _font(path, pixels)
+    left, top, right, bottom = font.getbbox(words, anchor="ls")
+    mask = Image.new("L", (int(right - left) + 2, int(bottom - top) + 2))
+    ImageDraw.Draw(mask).text((-left, -top), words, 255, font, anchor="ls")
+    return np.asarray(mask)[::-1], left, top, right
 
 
 @cache
@@ -127,11 +143,18 @@ class Board:
     characters: int
     fontsize: float
 
+    def fit_titles(self) -> None:
+        """Shrinks the titles of the upper axes that would run into each other or off the page."""
+        starts = [*(ax.get_position().x0 for ax in self.top[1:]), 1.0]
+        for ax, end in zip(self.top, starts, strict=True):
+            fit_title(ax, (end - ax.get_position().x0) * self.figure.get_size_inches()[0] * 72 - 8)
+
     def epochs(self, i: int, epochs: np.ndarray) -> None:
         """The x axis of a panel; in the lowest, the first and the last epoch are written, inwards."""
         ax, first, last = self.small[i], int(epochs[0]), int(epochs[-1])
         ax.set_xlim((first - 0.6, last + 0.6) if first == last else (first, last))
-        ax.spines[["left", "bottom"]].set_color(PALE)
+        for spine in ax.spines.values():
+            spine.set_edgecolor(PALE)
         ax.xaxis.set_major_locator(NullLocator())
         if i + self.columns < len(self.small):
             return
@@ -176,13 +199,11 @@ class Board:
         return ScaledTranslation(x / 72, y / 72, self.figure.dpi_scale_trans)
 
 
-def panels(
-    shapes: Sequence[Sequence[int | None]], tops: int, figsize: tuple[float, float] | None, gap: float = 0.42
-) -> Board:
+def panels(chosen: Chosen, tops: int, figsize: tuple[float, float] | None, gap: float = 0.42) -> Board:
     """Lays out a board.
 
     Args:
-        shapes: of the tensors. Of more than `MAX_PANELS`, kernels come before biases and scales, and the figure says
+        chosen: the tensors. Of more than `MAX_PANELS`, kernels come before biases and scales, and the figure says
             that the rest is left out.
         tops: how many axes above.
         figsize: inches; by the number of panels if `None`.
@@ -191,8 +212,9 @@ def panels(
     Returns:
         The board, its panels without ticks but at the left and at the bottom.
     """
-    count = len(shapes)
-    which = sorted(sorted(range(count), key=lambda i: len(shapes[i]) < 2)[:MAX_PANELS])
+    count = len(chosen.names)
+    first = set(kernel_rows(chosen.view, chosen.names, chosen.shapes) or ())
+    which = sorted(sorted(range(count), key=lambda i: i not in first)[:MAX_PANELS])
     shown = len(which)
     columns = min(12, shown if shown <= 4 else math.ceil(math.sqrt(shown * 1.6)))
     rows = math.ceil(shown / columns)
@@ -200,6 +222,29 @@ def panels(
     if figsize is None:
         panel = 1.5 if rows <= 2 else 1.0 if rows <= 5 else 0.7
         figsize = (min(18.0, max(10.0, 1.6 * columns)), 3.6 + rows * (panel + gap))
+    width, height = figsize
+    layout = (shown, rows, columns, tops, (float(width), float(height)), gap)
+    if shown < _WORTH_KEEPING:
+        figure, top, small = _page(*layout)
+    else:  # copied in a sixth of the time in which it is made
+        figure, top, small = pickle.loads(_kept_page(_settings(), *layout))
+    if shown < count:
+        figure.text(
+            1 - 0.3 / width,
+            1 - 0.2 / height,
+            f"{shown} of {count} tensors shown; choose others with layers=",
+            ha="right",
+            fontsize=SMALL,
+        )
+    pitch = (width - 0.9) / columns * 72
+    fontsize = SMALL if columns <= 8 else SMALL - 1
+    return Board(figure, top, small, which, columns, min(40, int(pitch / (fontsize * 0.66))), fontsize)
+
+
+def _page(
+    shown: int, rows: int, columns: int, tops: int, figsize: tuple[float, float], gap: float
+) -> tuple[Figure, list[Axes], list[Any]]:
+    """The figure of a board, the axes above and the panels, all empty."""
     width, height = figsize
     figure = Figure(figsize=figsize)
     # Placed by hand: a layout engine takes many seconds over 160 axes. Inches, so that text keeps its room.
@@ -230,14 +275,15 @@ def panels(
     small = [figure.add_subplot(lower[i // columns, i % columns], axes_class=Panel) for i in range(shown)]
     for ax in small:
         ax.spines[["top", "right"]].set_visible(False)
-    if shown < count:
-        figure.text(
-            right,
-            1 - 0.2 / height,
-            f"{shown} of {count} tensors shown; choose others with layers=",
-            ha="right",
-            fontsize=SMALL,
-        )
-    pitch = (width - 0.9) / columns * 72
-    fontsize = SMALL if columns <= 8 else SMALL - 1
-    return Board(figure, top, small, which, columns, min(40, int(pitch / (fontsize * 0.66))), fontsize)
+    return figure, top, small
+
+
+@lru_cache(2)
+def _kept_page(settings: str, *layout: Any) -> bytes:
+    """An empty page, which the boards of a report have in common."""
+    return pickle.dumps(_page(*layout))
+
+
+def _settings() -> str:
+    """Matplotlib's, on which the look of a page depends; asking for the backend would choose one."""
+    return str([(key, rcParams[key]) for key in rcParams if not key.startswith("backend")])

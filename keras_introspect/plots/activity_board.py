@@ -14,6 +14,7 @@ from keras_introspect.plots._draw import (
     beside,
     epoch_axis,
     fill,
+    line,
     nothing,
     spread,
     title,
@@ -21,6 +22,7 @@ from keras_introspect.plots._draw import (
 from keras_introspect.plots._panels import panels
 from keras_introspect.recording import Series
 
+_DEAD = "dead"
 _SHARES = ((0.0, 0.5, 1.0), ("0 %", "50 %", "100 %"))
 
 
@@ -34,7 +36,8 @@ def activity_board(
 
     Blue: the fraction of elements that are not zero. Red: the fraction of channels that were zero in every element
     of every observed step of the epoch. Dotted: the same of positions. A ReLU near 50 % blue is at work; dropout
-    lowers the blue, batch normalisation keeps it level; red that grows does not come back.
+    lowers the blue, batch normalisation keeps it level; red that grows does not come back. Of weights, gradients and
+    updates the picture says "not zero" and "all zero" instead: a weight is neither active nor dead.
 
     Args:
         series: a view with the statistics `activation_rate` and `dead_rate`.
@@ -59,7 +62,7 @@ def activity_board(
     'layer_outputs: 2 tensors, worst dead rate 25 % (relu_2)'
     """
     chosen = Chosen(series, "activity_board", ["activation_rate", "dead_rate"], layers, iterations)
-    board = panels(chosen.shapes, 1, figsize)
+    board = panels(chosen, 1, figsize)
     plural = "s" if len(chosen.names) > 1 else ""
     model_activity(chosen, board.top[0], f"{chosen.view}: {len(chosen.names)} tensor{plural}, ")
     active, dead = chosen.epoch("activation_rate"), chosen.epoch("dead_rate")
@@ -68,11 +71,12 @@ def activity_board(
     short = shorten(chosen.names, board.characters)
     for place, (i, ax) in enumerate(zip(board.shown, board.small, strict=True)):
         _panel(ax, chosen.epochs, active[:, i], dead[:, i], None if spatial is None else spatial[:, i])
-        bad = last[i] >= 0.05
-        text = f"dead {percent(last[i])}" if np.isfinite(last[i]) else "not observed"
+        bad = last[i] >= 0.05 and chosen.view != "weights"  # which may have been pruned
+        text = f"{_words(chosen.view)[1]} {percent(last[i])}" if np.isfinite(last[i]) else "not observed"
         board.caption(place, short[i], shape_text(chosen.shapes[i]), text, bad)
         board.epochs(place, chosen.epochs)
         board.heights(place, *_SHARES)
+    board.fit_titles()
     return board.figure
 
 
@@ -86,27 +90,38 @@ def model_activity(chosen: Chosen, ax: Axes, prefix: str = "", judged: np.ndarra
     x, rows = spread(chosen.epochs, np.column_stack([low, mean, high]))
     ax.fill_between(x, rows[:, 0], rows[:, 2], color=PALE_BLUE, linewidth=0)
     ax.plot(x, rows[:, 1], color=BLUE, linewidth=1.1)
-    heights, texts, colors = [_last(mean)], ["active, mean"], [BLUE]
-    finding = f"active {percent(heights[0])} on average"
+    alive, gone = _words(chosen.view)
+    heights, texts, colors = [_last(mean)], [f"{alive}, mean".replace("zero", "0")], [BLUE]
+    finding = f"{alive} {percent(heights[0])} on average"
     if chosen.has("dead_rate"):
         dead = chosen.epoch("dead_rate")
         if judged is not None:
             dead = np.where(judged, dead, np.nan)
         worst = over_layers(dead, (100,))[0]
-        x, line = spread(chosen.epochs, worst)
-        ax.fill_between(x, 0, line, color=RED, alpha=0.15, linewidth=0)
-        ax.plot(x, line, color=RED, linewidth=2.2)
-        heights, texts, colors = [*heights, _last(worst)], [*texts, "dead, worst"], [*colors, RED]
+        x, height = spread(chosen.epochs, worst)
+        ax.fill_between(x, 0, height, color=RED, alpha=0.15, linewidth=0)
+        ax.plot(x, height, color=RED, linewidth=2.2)
+        heights, texts, colors = (
+            [*heights, _last(worst)],
+            [*texts, f"{gone}, worst".replace("zero", "0")],
+            [*colors, RED],
+        )
         last = latest(dead)
         if np.isfinite(last).any():
             name = shorten(chosen.names, 20)[int(np.nanargmax(last))]
             rate = float(np.nanmax(last))
-            finding = f"worst dead rate {percent(rate)}" + (f" ({name})" if rate > 0 else "")
+            what = "worst dead rate" if gone == _DEAD else "channels that are all zero: at most"
+            finding = f"{what} {percent(rate)}" + (f" ({name})" if rate > 0 else "")
     epoch_axis(ax, chosen.epochs)
     ax.set_ylim(0, 1.02)
     ax.set_yticks(*_SHARES)
     beside(ax, np.nan_to_num(np.array(heights)) / 1.02, texts, colors)
     title(ax, prefix + finding)
+
+
+def _words(view: str) -> tuple[str, str]:
+    """What elements that are not zero are called, and channels that are nothing but zero."""
+    return ("active", _DEAD) if view.endswith("layer_outputs") else ("not zero", "all zero")
 
 
 def _last(values: np.ndarray) -> float:
@@ -120,8 +135,8 @@ def _panel(ax: Axes, epochs: np.ndarray, active: np.ndarray, dead: np.ndarray, s
     fill(ax, x, np.zeros(len(x)), rows[:, 0], PALE_BLUE)
     if np.nanmax(rows[:, 1], initial=0) > 0:
         fill(ax, x, np.zeros(len(x)), rows[:, 1], MID_RED)
-    ax.plot(x, rows[:, 0], color=BLUE, linewidth=0.9)
-    ax.plot(x, rows[:, 1], color=RED, linewidth=1.2)
+    line(ax, x, rows[:, 0], color=BLUE, linewidth=0.9)
+    line(ax, x, rows[:, 1], color=RED, linewidth=1.2)
     if spatial is not None and np.nanmax(rows[:, 2], initial=0) > 0:
-        ax.plot(x, rows[:, 2], color=INK, linewidth=0.9, linestyle=":")
+        line(ax, x, rows[:, 2], color=INK, linewidth=0.9, linestyle=":")
     ax.set_ylim(0, 1)

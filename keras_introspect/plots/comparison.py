@@ -51,7 +51,8 @@ def comparison(
     """Draws two to five runs on the same axes.
 
     A panel each for the loss and its validation, for the first other metric, for the worst dead rate, and for the rms
-    of the median layer of every view that any of the runs has. A title says how the last epochs differ.
+    of the median layer of every view that any of the runs has (of variables the kernels, where no `layers` are
+    chosen). A title says how the last epochs differ.
 
     Args:
         recordings: name → recording, or a sequence of recordings, which are then called `run 1`, `run 2`, ….
@@ -159,7 +160,8 @@ def _panels(runs: Mapping[str, Recording], layers: Layers, epochs: np.ndarray) -
         for label, run in runs.items():
             chosen = _chosen(run, view, layers, epochs)
             if chosen is not None and chosen.has("rms"):
-                curves[label] = chosen.epochs, over_layers(chosen.epoch("rms"), (50,))[0]
+                kernels = chosen.kernels() if layers is None else None
+                curves[label] = chosen.epochs, over_layers((kernels or chosen).epoch("rms"), (50,))[0]
         panels.append((what, curves))
     panels = [(what, curves) for what, curves in panels if curves]
     if not panels:

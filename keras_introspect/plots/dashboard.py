@@ -5,17 +5,18 @@ import textwrap
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from keras_introspect.diagnosis import Diagnosis, diagnose
 from keras_introspect.diagnosis.places import depth_ratio, judged_for_death
 from keras_introspect.errors import UnknownNameError, unknown_name
 from keras_introspect.plots._data import (
+    METRICS,
     VIEWS,
     Chosen,
     Iterations,
     Layers,
     check_recording,
+    counted,
     epochs_inside,
     latest,
     number,
@@ -31,11 +32,13 @@ from keras_introspect.plots._draw import (
     ORANGE,
     RED,
     SMALL,
-    TITLE_ID,
     bands,
     epoch_axis,
+    fit_title,
+    fitting,
     log_axis,
     nothing,
+    points,
     title,
 )
 from keras_introspect.plots.activity_board import model_activity
@@ -92,11 +95,12 @@ def dashboard(
     _curves(page, recording, iterations)
     _signals(page.axes(0, 2, left=-0.5, right=0.75), recording, found)
     for i, chosen in enumerate(rows, start=1):
-        depth = _kernels(chosen)
+        kernels = chosen.kernels()  # what is compared along the depth: biases and scales have other sizes
+        depth = (kernels or chosen).series
         bad = any(finding.view == chosen.view and finding.severity == "error" for finding in found)
-        _rms(page.axes(i, 0), chosen, RED if bad else INK)
+        _rms(page.axes(i, 0), chosen, kernels, RED if bad else INK)
         _stack(page.axes(i, 1), depth, chosen.iterations)
-        _third(page.axes(i, 2), recording, chosen, depth)
+        _third(page.axes(i, 2), recording, chosen, kernels)
         for ax in page.figure.axes[-3:] if i < len(rows) else []:
             if ax.get_xlabel() == "epoch":
                 ax.set_xlabel("")
@@ -131,18 +135,13 @@ class _Page:
         for ax in self.figure.axes:
             left = ax.get_position().x0
             space = min(start for start in starts if start > left + 0.05) - left
-            points = space * self.figure.get_size_inches()[0] * 72
-            for text in ax.get_children():
-                if isinstance(text, Text) and text.get_gid() == TITLE_ID:
-                    text.set_fontsize(
-                        max(5.5, min(text.get_fontsize(), points / (0.56 * max(1, len(text.get_text())))))
-                    )
+            fit_title(ax, space * self.figure.get_size_inches()[0] * 72)
 
 
 def _rows(recording: Recording, layers: Layers, iterations: Iterations) -> list[Chosen]:
     """One choice a view, known views first; a view without the layers wanted has no row."""
     epochs = None if iterations is None else recording.epochs[rows_of(recording.epochs, iterations)]
-    others = [view for view in recording if view not in VIEWS and view != "metrics"]
+    others = [view for view in recording if view not in VIEWS and view != METRICS]
     views = [view for view in (*VIEWS, *others) if view in recording and len(recording[view].epochs)]
     rows = []
     for view in views:
@@ -170,14 +169,6 @@ def _fits(recording: Recording, view: str, pattern: str) -> bool:
     return True
 
 
-def _kernels(chosen: Chosen) -> Series:
-    """What is compared along the depth: of variables the kernels, as biases and scales have other sizes."""
-    kernels = [name for name, shape in zip(chosen.names, chosen.shapes, strict=True) if len(shape) >= 2]
-    if chosen.view in ("weights", "gradients", "updates") and 2 <= len(kernels) < len(chosen.names):
-        return chosen.series.sel(kernels)
-    return chosen.series
-
-
 def _curves(page: _Page, recording: Recording, iterations: Iterations) -> None:
     names = metric_names(recording)[:2]
     if not names:
@@ -202,6 +193,7 @@ def _signals(ax: Axes, recording: Recording, found: Diagnosis) -> None:
     names = list(dict.fromkeys([*(n for finding in found for n in finding.where), *names]))
     short = dict(zip(names, shorten(names, 30), strict=True))
     pitch = 1 / (_MOST_SIGNALS + 0.3)
+    width = float(points(ax)[0])
     for i, finding in enumerate(shown):
         mark, color = _MARKS[finding.severity]
         y = 0.99 - i * pitch
@@ -211,8 +203,12 @@ def _signals(ax: Axes, recording: Recording, found: Diagnosis) -> None:
         where = "".join(short[name] for name in finding.where[:1])
         more = f" +{len(finding.where) - 1}" if len(finding.where) > 1 else ""
         ax.text(1, y, where + more, fontsize=SMALL, va="top", ha="right", color=INK)
-        sentence = textwrap.shorten(finding.summary, 82, placeholder=" …")
-        ax.text(0.04, y - 0.44 * pitch, sentence, fontsize=SMALL + 0.5, va="top", color=INK)
+        summary = finding.summary
+        for name in finding.where[:3]:
+            summary = summary.replace(name, short[name])
+        sentence = textwrap.shorten(summary, 82, placeholder=" …")
+        size = fitting(sentence, 0.96 * width, SMALL + 0.5)
+        ax.text(0.04, y - 0.44 * pitch, sentence, fontsize=size, va="top", color=INK)
     end = 0.99 - len(shown) * pitch
     if found.alarms:
         first = next((f for f in found.alarms if f.where and f.view not in ("", "logs")), None)
@@ -244,14 +240,22 @@ def _vitals(recording: Recording) -> list[str]:
         if np.isfinite(dead).any():
             lines.append(f"worst dead rate of a layer: {percent(float(np.nanmax(dead)))}")
     if "updates" in recording and "update_ratio" in with_ratio(recording).statistics:
-        ratios = latest(Chosen(with_ratio(recording), "dashboard").epoch("update_ratio"))
+        updates = Chosen(with_ratio(recording), "dashboard")
+        ratios = latest((updates.kernels() or updates).epoch("update_ratio"))
         if np.isfinite(ratios).any():
             lines.append(f"update-to-weight ratio, median: {number(float(np.nanmedian(ratios)))}")
-    return lines or ["only Keras's logs were recorded"]
+    if not any(view != METRICS for view in recording):
+        held = "Keras's logs and the batches' losses" if METRICS in recording else "Keras's logs"
+        return [
+            *lines,
+            f"only {held} were recorded: no tensors.",
+            'Observe them with compile(…, collectors="default").',
+        ]
+    return lines or ["neither rms nor activity was collected"]
 
 
-def _rms(ax: Axes, chosen: Chosen, color: str) -> None:
-    tensors = f"{len(chosen.names)} tensor{'s' if len(chosen.names) > 1 else ''}"
+def _rms(ax: Axes, every: Chosen, kernels: Chosen | None, color: str) -> None:
+    chosen, tensors = kernels or every, counted(every, kernels)
     if not chosen.has("rms"):
         nothing(_bare(ax), "rms was not collected")
         title(ax, f"{chosen.view}: {tensors}")
@@ -273,14 +277,14 @@ def _stack(ax: Axes, series: Series, iterations: Iterations) -> None:
         nothing(_bare(ax), "rms was not collected")
 
 
-def _third(ax: Axes, recording: Recording, chosen: Chosen, depth: Series) -> None:
+def _third(ax: Axes, recording: Recording, chosen: Chosen, kernels: Chosen | None) -> None:
     """Activity, update-to-weight ratio or scale along the depth: the most telling that the view has."""
     if chosen.has("activation_rate") and "layer_outputs" in chosen.view:
         judged = judged_for_death(recording, chosen.view)
         index = {name: i for i, name in enumerate(recording[chosen.view].names)}
         model_activity(chosen, ax, judged=judged[[index[name] for name in chosen.names]])
     elif chosen.has("update_ratio"):
-        ratio = chosen.epoch("update_ratio")
+        ratio = (kernels or chosen).epoch("update_ratio")
         floor = log_axis(ax, np.append(ratio.ravel(), 1e-3))
         levels = over_layers(ratio)
         bands(ax, chosen.epochs, np.where(levels == 0, floor, levels))
@@ -291,6 +295,6 @@ def _third(ax: Axes, recording: Recording, chosen: Chosen, depth: Series) -> Non
     elif chosen.view != "weights" and chosen.has("dead_rate") and np.nanmax(chosen.epoch("dead_rate"), initial=0) > 0:
         model_activity(chosen, ax)
     elif chosen.has("rms"):
-        scale_lines(depth, iterations=chosen.iterations, ax=ax)
+        scale_lines((kernels or chosen).series, iterations=chosen.iterations, ax=ax)
     else:
         nothing(_bare(ax), "neither activity nor rms was collected")

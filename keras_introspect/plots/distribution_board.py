@@ -11,6 +11,7 @@ from keras_introspect.plots._data import (
     Chosen,
     Iterations,
     Layers,
+    counted,
     latest,
     number,
     over_layers,
@@ -32,7 +33,8 @@ def distribution_board(
 ) -> Figure:
     """Draws the distribution of every tensor of a view, and above them the view as a whole.
 
-    Above: bands over the layers of each layer's median magnitude, and the scale stack. Below: a panel a tensor with its
+    Above: bands over the layers of each layer's median magnitude, and the scale stack, both of the kernels where there
+    are biases beside them and no `layers` are chosen. Below: a panel a tensor with its
     name and shape: median, the band from 25 % to 75 %, and that from the minimum (of magnitudes the 12.5 % level) to
     the maximum. Magnitudes share one log axis, so that a tensor that is larger or smaller than the others is seen;
     values have an axis each, whose reach is written in.
@@ -68,10 +70,11 @@ def distribution_board(
         raise ValueError(f"distribution_board() got kind={kind!r}; expected 'value', 'magnitude' or None.")
     statistic = "quantiles" if kind == "value" else "magnitude_quantiles"
     chosen = Chosen(series, "distribution_board", [statistic], layers, iterations)
-    board = panels(chosen.shapes, 2, figsize)
-    _model(board.top[0], chosen)
+    board = panels(chosen, 2, figsize)
+    _model(board.top[0], chosen, chosen.kernels() if layers is None else None)
     if chosen.has("rms"):
-        scale_stack(chosen.series, iterations=iterations, ax=board.top[1])
+        whole = layers is None or len(chosen.names) == 1
+        scale_stack(chosen.series, None if whole else "*", iterations, board.top[1])
     else:
         board.top[1].set_axis_off()
         nothing(board.top[1], "no scale stack: rms was not collected")
@@ -101,6 +104,7 @@ def distribution_board(
         board.epochs(place, chosen.epochs)
         if kind == "magnitude":
             board.heights(place)
+    board.fit_titles()
     return board.figure
 
 
@@ -110,8 +114,9 @@ def padded(low: float, high: float) -> tuple[float, float]:
     return float(low - pad), float(high + pad)
 
 
-def _model(ax: Axes, chosen: Chosen) -> None:
+def _model(ax: Axes, every: Chosen, kernels: Chosen | None) -> None:
     """Bands over the layers of each layer's median magnitude, or of its rms where no magnitudes were collected."""
+    chosen = kernels or every
     if chosen.has("magnitude_quantiles"):
         middle = int(np.argmin(np.abs(chosen.levels - 50)))
         values, what = chosen.epoch("magnitude_quantiles")[:, :, middle], "median magnitude"
@@ -127,5 +132,4 @@ def _model(ax: Axes, chosen: Chosen) -> None:
     epoch_axis(ax, chosen.epochs)
     ax.set_ylabel(what)
     low, _, high = latest(levels.T)[[0, 2, 4]]
-    plural = "s" if len(chosen.names) > 1 else ""
-    title(ax, f"{chosen.view}: {len(chosen.names)} tensor{plural}, {what} {number(low)} … {number(high)}")
+    title(ax, f"{every.view}: {counted(every, kernels)}, {what} {number(low)} … {number(high)}")

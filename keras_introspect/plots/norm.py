@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.axes import Axes
 
-from keras_introspect.plots._data import Chosen, Iterations, Layers, latest, number, shorten
+from keras_introspect.plots._data import Chosen, Iterations, Layers, kernel_rows, latest, number, shorten
 from keras_introspect.plots._draw import axes_of, depth_colors, epoch_axis, label_ends, log_axis, spread, title
 from keras_introspect.recording import Series
 
@@ -12,7 +12,8 @@ def norm(series: Series, layers: Layers = None, iterations: Iterations = None, a
     """Draws the size-independent norm of each tensor over the epochs, on a log axis.
 
     rms = l2 norm / √count, so that tensors of any size can be compared. Lines run from dark (first layer) to bright
-    (last). Tensors that are exactly zero lie on the floor of the axis.
+    (last); those of biases, scales and embeddings beside kernels are dotted. Tensors that are exactly zero lie on the
+    floor of the axis.
 
     Args:
         series: a view with the statistic `rms`.
@@ -41,10 +42,19 @@ def norm(series: Series, layers: Layers = None, iterations: Iterations = None, a
     floor = log_axis(ax, rms)
     drawn = np.where(rms == 0, floor, rms)
     colors = depth_colors(len(chosen.names))
+    solid = kernel_rows(chosen.view, chosen.names, chosen.shapes) or range(len(chosen.names))
     width = 1.5 if len(chosen.names) <= 12 else 0.8
     for i, name in enumerate(chosen.names):
         x, y = spread(chosen.epochs, drawn[:, i])
-        ax.plot(x, y, color=colors[i], linewidth=width, label=name, rasterized=len(chosen.names) > 40)
+        ax.plot(
+            x,
+            y,
+            color=colors[i],
+            linewidth=width,
+            linestyle="-" if i in solid else ":",
+            label=name,
+            rasterized=len(chosen.names) > 40,
+        )
     epoch_axis(ax, chosen.epochs)
     ax.set_ylabel(f"rms of {chosen.view}".strip())
     label_ends(ax, latest(drawn), chosen.names, colors)

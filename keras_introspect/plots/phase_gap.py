@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from keras_introspect.errors import unknown_name
-from keras_introspect.plots._data import Chosen, Iterations, Layers, check_recording, latest, number, shorten, view_of
+from keras_introspect.plots._data import Chosen, Iterations, Layers, check_recording, latest, number, shorten, views_of
 from keras_introspect.plots._draw import (
     BLUE,
     GREY,
@@ -13,7 +13,6 @@ from keras_introspect.plots._draw import (
     MID_BLUE,
     ORANGE,
     RED,
-    TITLE,
     label_ends,
     log_axis,
     quiet,
@@ -63,12 +62,19 @@ def phase_gap(
     'widest gap: b, rms ×2 at inference'
     """
     check_recording(recording, "phase_gap")
-    mend = 'Collect both phases: LayerOutputs(phase="both"), and give fit() validation_data.'
-    train = Chosen(view_of(recording, view, "phase_gap", mend), "phase_gap", ["rms"], layers, iterations)
-    held_view = view_of(recording, _PREFIX + view, "phase_gap", mend)
+    if view.startswith(_PREFIX):
+        raise ValueError(
+            f"phase_gap() got view={view!r}, which is of the inference phase; expected that of the training phase, "
+            f"such as view={view.removeprefix(_PREFIX)!r}: that of inference is found by its name."
+        )
+    mend = _mend(recording, view)
+    train_view, held_view = views_of(recording, (view, _PREFIX + view), "phase_gap", mend)
+    train = Chosen(train_view, "phase_gap", ["rms"], layers, iterations)
     shared = [name for name in train.names if name in held_view.names]
     if not shared:
         raise unknown_name(f"layer of {view!r} in {held_view.view!r}", train.names[0], held_view.names, mend)
+    if not len(held_view.epochs):
+        raise ValueError(f"phase_gap() found no epoch in {held_view.view!r}; expected at least one. {mend}")
     train = Chosen(
         train.series if train.series._single else train.series.sel(shared), "phase_gap", ["rms"], None, iterations
     )
@@ -84,6 +90,22 @@ def phase_gap(
         quiet(lower)
     name_layers(lower, tuple(shared))
     return figure
+
+
+def _mend(recording: Recording, view: str) -> str:
+    """How both phases come to be recorded, as far as the recording tells what was missing."""
+    if not view.endswith("layer_outputs"):
+        return "Layer outputs alone are observed in both phases: leave view= out."
+    both = any(
+        isinstance(config, dict) and config.get("phase") == "both"
+        for config in recording.metadata.get("collectors") or ()
+    )
+    if both and view in recording:
+        return 'phase="both" was asked for, but there was no validation: give fit() validation_data=.'
+    return (
+        'Collect both phases: LayerOutputs(phase="both") in compile(), and give fit() validation_data=. '
+        "Of a model that is trained already: keras_introspect.phase_gap(model, x)."
+    )
 
 
 def _at(held: Chosen, epochs: np.ndarray, statistic: str) -> np.ndarray:
@@ -132,4 +154,4 @@ def _shift(ax: Axes, names: list[str], train: np.ndarray, held: np.ndarray, std:
     if np.isfinite(shift).any():
         widest = int(np.nanargmax(np.abs(shift)))
         text = f"largest shift of the mean: {shorten(names, 32)[widest]}, {shift[widest]:+.2f} standard deviations"
-        ax.set_title(text, fontsize=TITLE, loc="left", color=RED if abs(shift[widest]) > 0.5 else INK)
+        title(ax, text, RED if abs(shift[widest]) > 0.5 else INK)

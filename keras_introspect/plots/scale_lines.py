@@ -22,7 +22,8 @@ def scale_lines(series: Series, layers: Layers = None, iterations: Iterations = 
     """Draws the rms of each layer in the order of the model, a line for each of a few epochs.
 
     A line that falls towards the left vanishes towards the input, one that rises explodes. Tensors that are exactly
-    zero lie on the floor of the axis.
+    zero lie on the floor of the axis. Biases, scales and embeddings, which are of another size than the kernels
+    between which they stand, are left out of weights, gradients and updates; `layers="*"` draws them too.
 
     Args:
         series: a view with the statistic `rms`.
@@ -48,6 +49,8 @@ def scale_lines(series: Series, layers: Layers = None, iterations: Iterations = 
     ['epoch 0', 'epoch 1', 'epoch 2']
     """
     chosen = Chosen(series, "scale_lines", ["rms"], layers, iterations)
+    kernels = chosen.kernels() if layers is None else None
+    chosen = kernels or chosen
     ax = axes_of(ax)
     rms = chosen.epoch("rms")
     rows = np.unique(np.linspace(0, len(rms) - 1, 5).round().astype(int))
@@ -65,7 +68,7 @@ def scale_lines(series: Series, layers: Layers = None, iterations: Iterations = 
     quiet(ax)
     ends = np.array([_last_finite(rms[row]) for row in rows])
     label_ends(ax, np.where(ends == 0, floor, ends), [f"epoch {e}" for e in chosen.epochs[rows]], colors)
-    title(ax, _finding(rms[rows[-1]], int(chosen.epochs[rows[-1]])))
+    title(ax, _finding(rms[rows[-1]], int(chosen.epochs[rows[-1]])) + (" (kernels)" if kernels else ""))
     return ax
 
 

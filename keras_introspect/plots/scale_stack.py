@@ -16,7 +16,8 @@ def scale_stack(series: Series, layers: Layers = None, iterations: Iterations = 
 
     The height of a band is log(rms), shifted so that the smallest of the picture is 1 and divided by the sum of the
     epoch. Thick is large; smooth is calm; jagged is oscillating; a stack whose bands thin out to the bottom vanishes
-    towards the input. A tensor that is exactly zero has no band.
+    towards the input. A tensor that is exactly zero has no band. Biases, scales and embeddings are left out of weights,
+    gradients and updates, so that a band is a layer; `layers="*"` draws them too.
 
     Args:
         series: a view with the statistic `rms`.
@@ -40,6 +41,8 @@ def scale_stack(series: Series, layers: Layers = None, iterations: Iterations = 
     2
     """
     chosen = Chosen(series, "scale_stack", ["rms"], layers, iterations)
+    kernels = chosen.kernels() if layers is None else None
+    chosen = kernels or chosen
     ax = axes_of(ax)
     rms = chosen.epoch("rms")
     share = shares(rms)
@@ -66,7 +69,7 @@ def scale_stack(series: Series, layers: Layers = None, iterations: Iterations = 
     _label(ax, edges, chosen.names)
     if not np.isfinite(rms).any():
         nothing(ax, "no finite rms")
-    title(ax, _finding(latest(rms), chosen.names))
+    title(ax, _finding(latest(rms), chosen.names) + (" (kernels)" if kernels else ""))
     return ax
 
 

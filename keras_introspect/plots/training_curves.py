@@ -1,5 +1,6 @@
 """Is it learning, and how restlessly?"""
 
+import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from matplotlib.axes import Axes
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
 from keras_introspect.errors import unknown_name
-from keras_introspect.plots._data import Iterations, check_recording, number, rows_of
+from keras_introspect.plots._data import METRICS, VIEWS, Iterations, check_recording, number, rows_of
 from keras_introspect.plots._draw import (
     BLUE,
     INK,
@@ -25,6 +26,8 @@ from keras_introspect.plots._draw import (
 )
 from keras_introspect.recording import Recording
 
+_VALIDATION = "val_"
+_RATES = ("learning_rate", "lr")  # Keras logs it where a callback sets it; no metric
 _LEVELS = (0.0, 25.0, 50.0, 75.0, 100.0)
 _MOST_POINTS = 2000  # of a raw step series: more than a picture has columns
 
@@ -41,12 +44,13 @@ def training_curves(
     the band between their 25 % and 75 % quantiles, the band from minimum to maximum, and beneath them the raw value
     of each step. A learning rate slightly too high widens the bands long before the mean moves. Steps are placed on
     the epoch axis as if all epochs were equally long. Without that view: the epoch means of Keras's logs. Validation
-    is dashed.
+    is dashed. What was logged but not measured on the data, such as the learning rate, is black, under its own name.
 
     Args:
         recording: what was observed.
-        metrics: which to draw; the first into `ax`, each further one into an axes split off below it. By default
-            `loss` and every other metric that has no `/` in its name.
+        metrics: which to draw, by the keys of the logs or by globs such as `"*accuracy"`; the first into `ax`, each
+            further one into an axes split off below it. By default `loss` and everything else that was logged but the
+            learning rate and what the collectors log: `["loss", "learning_rate", "gradients/*"]` draws these.
         iterations: epochs to draw: a slice of positions, or a range or list of epoch numbers.
         ax: axes to draw into; a new figure's if `None`.
 
@@ -54,7 +58,7 @@ def training_curves(
         The axes of the first metric.
 
     Raises:
-        ValueError: no Recording, an empty one, an unknown metric or epoch.
+        ValueError: no Recording, an empty one, an unknown metric or epoch, a glob that fits nothing.
 
     Example:
 
@@ -67,15 +71,17 @@ def training_curves(
     """
     check_recording(recording, "training_curves")
     known = metric_names(recording)
-    if metrics is None:
-        metrics = known
-    metrics = [metrics] if isinstance(metrics, str) else list(metrics)
-    if not metrics:
+    metrics = known if metrics is None else _selected(recording, [metrics] if isinstance(metrics, str) else metrics)
+    if not metrics and not recording.logs:
         raise ValueError(
             "training_curves() found neither logs nor the view 'metrics' in this recording; expected a loss. "
             "Train with fit(), or collect StepMetrics()."
         )
-    curves = [_read(recording, metric, iterations, known) for metric in metrics]
+    if not metrics:
+        raise ValueError(
+            f"training_curves() got no metric to draw; expected some of {', '.join(_selectable(recording))}."
+        )
+    curves = [_read(recording, metric, iterations) for metric in metrics]
     ax = axes_of(ax, (7.0, 1.8 + 2.0 * len(metrics)), layout=None)
     divider = make_axes_locatable(ax)
     below = [divider.append_axes("bottom", size="100%", pad=0.5) for _ in metrics[1:]]
@@ -98,23 +104,65 @@ class _Curve:
     levels: np.ndarray | None  # (5, T)
     step_x: np.ndarray
     step_values: np.ndarray
+    measured: bool  # on the batches, not set or logged by something else
 
 
 def metric_names(recording: Recording) -> list[str]:
-    """The loss and the metrics of a recording, the loss first; not the collectors' own logs, nor the learning rate."""
-    names = [key for key in recording.logs if "/" not in key and not key.startswith("val_")]
-    names += [key[4:] for key in recording.logs if "/" not in key and key.startswith("val_")]
-    if "metrics" in recording:
-        names += [*recording["metrics"].statistics, *recording["metrics"].step_statistics]
-    names = [name for name in dict.fromkeys(names) if name not in ("lr", "learning_rate")]
-    return sorted(names, key=lambda name: name != "loss")
+    """The loss and the metrics of a recording; not the collectors' own logs, nor the learning rate.
+
+    The loss first, then what was measured on the batches too or on validation data, then what else was logged.
+    """
+    names = [name for name in _selectable(recording) if name not in _RATES and not _is_collectors(recording, name)]
+    return sorted(names, key=lambda name: (name != "loss", not _is_measured(recording, name)))
 
 
-def _read(recording: Recording, metric: str, iterations: Iterations, known: Sequence[str]) -> _Curve:
-    logs, series = recording.logs, recording.get("metrics")
-    observed = series is not None and metric in (*series.statistics, *series.step_statistics)
-    if metric not in logs and f"val_{metric}" not in logs and not observed:
-        raise unknown_name("metric", metric, known)
+def _selectable(recording: Recording) -> list[str]:
+    """All that can be drawn, validation under the name of what it validates."""
+    names = [key.removeprefix(_VALIDATION) if _is_validation(recording, key) else key for key in recording.logs]
+    return list(dict.fromkeys([*names, *_observed(recording)]))
+
+
+def _selected(recording: Recording, patterns: Sequence[str]) -> list[str]:
+    """The metrics that names or globs choose, in the order of the patterns."""
+    known = _selectable(recording)
+    names: list[str] = []
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise ValueError(f"training_curves() got a metric of type {type(pattern).__name__}; expected names (str).")
+        plain = pattern.removeprefix(_VALIDATION) if pattern not in known else pattern
+        found = [plain] if plain in known else fnmatch.filter(known, pattern)
+        if not found:
+            raise unknown_name("metric", pattern, known)
+        names += found
+    return list(dict.fromkeys(names))
+
+
+def _observed(recording: Recording) -> list[str]:
+    """What the collector `StepMetrics` kept of each batch."""
+    series = recording.get(METRICS)
+    return [] if series is None else [*series.statistics, *series.step_statistics]
+
+
+def _is_validation(recording: Recording, key: str) -> bool:
+    """Keras's own `val_`: not the keys of the collectors that observe validation, nor a metric of that name."""
+    return key.startswith(_VALIDATION) and not _is_collectors(recording, key)
+
+
+def _is_collectors(recording: Recording, key: str) -> bool:
+    """Whether a key is one that a collector logs: `<view>/…`. A user's own key may have a slash as well."""
+    return "/" in key and key.split("/")[0] in {*VIEWS, *(_VALIDATION + view for view in VIEWS), *recording}
+
+
+def _is_measured(recording: Recording, name: str) -> bool:
+    """Whether it was measured on the data; where nothing was validated or observed, any metric counts as measured."""
+    if name == "loss" or _VALIDATION + name in recording.logs or name in _observed(recording):
+        return True
+    told = _observed(recording) or any(_is_validation(recording, key) for key in recording.logs)
+    return not told and name not in _RATES and not _is_collectors(recording, name)
+
+
+def _read(recording: Recording, metric: str, iterations: Iterations) -> _Curve:
+    logs, series = recording.logs, recording.get(METRICS)
     all_epochs = recording.epochs if len(recording.epochs) else np.zeros(1, np.int64)
     rows = rows_of(all_epochs, iterations)
     missing = np.full(len(all_epochs), np.nan)
@@ -126,6 +174,7 @@ def _read(recording: Recording, metric: str, iterations: Iterations, known: Sequ
         None,
         np.zeros(0),
         np.zeros(0),
+        _is_measured(recording, metric),
     )
     if series is None:
         return curve
@@ -181,7 +230,8 @@ def _draw(ax: Axes, curve: _Curve) -> None:
     if curve.levels is not None:
         everything = np.concatenate([everything, curve.levels.ravel()])
     seen = everything[np.isfinite(everything)]
-    if len(seen) and seen.min() > 0 and seen.max() / seen.min() > 30 and _falls(curve):
+    steep = len(seen) and seen.min() > 0 and seen.max() / seen.min() > 30
+    if steep and (_falls(curve) or curve.name in _RATES):
         log_axis(ax, seen)
     if len(curve.step_values):
         ax.plot(curve.step_x, curve.step_values, color="#9a9a9a", linewidth=0.6, zorder=1, label="each step")
@@ -193,7 +243,7 @@ def _draw(ax: Axes, curve: _Curve) -> None:
         ax.fill_between(x, rows[:, 1], rows[:, 3], color=PALE_BLUE, alpha=0.9, linewidth=0, zorder=2, label="25-75 %")
     points = "o" if len(curve.epochs) <= 40 else ""
     x, y = (curve.epochs, main) if points else spread(curve.epochs, main)
-    ax.plot(x, y, color=BLUE, linewidth=1.8, marker=points, markersize=3, zorder=3, label="training")
+    ax.plot(x, y, color=_color(curve), linewidth=1.8, marker=points, markersize=3, zorder=3, label=_role(curve))
     held = np.isfinite(curve.validation)
     if held.any():
         ax.plot(
@@ -243,12 +293,22 @@ def _label(ax: Axes, curve: _Curve) -> None:
         parts = [f"{curve.name} not finite from epoch {curve.epochs[lost[0]]}", *parts[:1]]
     title(ax, "; ".join(parts) or f"{curve.name}: no finite value", RED if len(lost) else INK)
     ends, names, colors = [], [], []
-    for index, values, name, color in ((seen, main, "training", BLUE), (held, curve.validation, "validation", ORANGE)):
+    of_training = (seen, main, _role(curve), _color(curve))
+    for index, values, name, color in (of_training, (held, curve.validation, "validation", ORANGE)):
         if len(index):
             ends.append(values[index[-1]])
             names.append(name)
             colors.append(color)
     label_ends(ax, np.array(ends), names, colors)
+
+
+def _role(curve: _Curve) -> str:
+    """What the main line is called: of the metrics it is training, of anything else its own name."""
+    return "training" if curve.measured else curve.name
+
+
+def _color(curve: _Curve) -> str:
+    return BLUE if curve.measured else INK
 
 
 def _lost(curve: _Curve) -> np.ndarray:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
@@ -14,15 +15,19 @@ from keras_introspect.plots._draw import (
     GREY,
     MID_RED,
     PALE,
+    RED,
     SMALL,
     axes_of,
     depth_colors,
     label_ends,
     nothing,
+    points,
     quiet,
     title,
 )
 from keras_introspect.recording import Series
+
+_BRIGHTEST = 0.85  # of the colour map: its upper end is too near to white
 
 
 def unit_activity(series: Series, layers: Layers = None, iterations: Iterations = None, ax: Axes | None = None) -> Axes:
@@ -32,7 +37,8 @@ def unit_activity(series: Series, layers: Layers = None, iterations: Iterations 
     line is a layer whose channels all work alike; a line that reaches 100 % has channels that never switch off.
 
     Where the series has `position_activation_rate` and the layer two spatial axes, a map beside it shows the rate of
-    each place over all channels in the last epoch: from dark, rarely active, to bright; red was never active.
+    each place over all channels in the last epoch: from dark, rarely active, to bright; a white place with a cross in
+    it was never active.
 
     Args:
         series: a view with the unit series `activation_rate`.
@@ -119,13 +125,25 @@ def _map(ax: Axes, chosen: Chosen, name: str, channels: int) -> None:
         return
     rates = rates[seen[-1]].reshape(size)
     beside = make_axes_locatable(ax).append_axes("right", size="55%", pad=0.85)
-    colors = colormaps["viridis"].with_extremes(under=MID_RED, bad=PALE)
+    # Never active is no colour of the map's, and has a mark: a red would be one of the map's in grey, or nearly so.
+    colors = ListedColormap(colormaps["viridis"](np.linspace(0, _BRIGHTEST, 256))).with_extremes(
+        under="white", bad=PALE
+    )
     beside.imshow(rates, cmap=colors, vmin=1e-12, vmax=1.0, aspect="equal", interpolation="nearest")
+    y, x = np.nonzero(rates == 0)
+    size = points(beside).min() / max(size)  # of a place
+    if len(x):
+        limits = beside.get_xlim(), beside.get_ylim()
+        beside.plot(x, y, linestyle="", marker="x", color=RED, markersize=0.55 * size, markeredgewidth=size / 12)
+        beside.set(xlim=limits[0], ylim=limits[1])
     beside.set_xticks([])
     beside.set_yticks([])
     beside.spines[:].set_color(GREY)
     dead = int((rates == 0).sum())
-    beside.set_xlabel(f"{dead} of {rates.size} positions dead\nepoch {chosen.epochs[seen[-1]]}", fontsize=SMALL)
+    crossed = " (×)" if dead else ""
+    beside.set_xlabel(
+        f"{dead} of {rates.size} positions dead{crossed}\nepoch {chosen.epochs[seen[-1]]}", fontsize=SMALL
+    )
 
 
 def spatial_size(shape: Sequence[int | None], channels: int, places: int) -> tuple[int, int] | None:

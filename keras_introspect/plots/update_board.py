@@ -4,17 +4,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from keras_introspect.diagnosis.places import is_kernel
 from keras_introspect.plots._data import (
     Chosen,
     Iterations,
     Layers,
     check_recording,
+    counted,
     latest,
     number,
     over_layers,
     shape_text,
     shorten,
-    view_of,
+    views_of,
 )
 from keras_introspect.plots._draw import (
     BLUE,
@@ -23,6 +25,7 @@ from keras_introspect.plots._draw import (
     bands,
     epoch_axis,
     extremes,
+    line,
     line_width,
     log_axis,
     spread,
@@ -44,7 +47,8 @@ def update_board(
 
     rms(update) / rms(variable), with the customary 1e-3 dotted: far above, a step overwrites what was learned; far
     below, the variable hardly moves. The implicit learning rate, −update / gradient, is what the optimizer made of the
-    learning rate for that variable (dashed).
+    learning rate for that variable (dashed). The picture of all together is of the kernels where there are biases
+    beside them and no `layers` are chosen: a bias begins at zero, so that its ratio is no sign of a wrong step.
 
     Args:
         recording: a recording with the view `updates`, or that view. Where it has no `update_ratio`, the ratio is taken
@@ -77,35 +81,36 @@ def update_board(
         )
     chosen = Chosen(series, "update_board", ["update_ratio"], layers, iterations)
     ratio, rate = chosen.epoch("update_ratio"), _implicit_rate(chosen)
-    board = panels(chosen.shapes, 1 if rate is None else 2, figsize)
-    plural = "s" if len(chosen.names) > 1 else ""
-    _model(board.top[0], chosen, ratio, f"update-to-weight ratio of {len(chosen.names)} variable{plural}")
+    board = panels(chosen, 1 if rate is None else 2, figsize)
+    kernels = chosen.kernels() if layers is None else None
+    judged = (kernels or chosen).epoch("update_ratio")
+    _model(board.top[0], chosen, judged, f"update-to-weight ratio of {counted(chosen, kernels, 'variable')}")
     board.top[0].axhline(CUSTOMARY, color=INK, linewidth=0.9, linestyle=":")
     if rate is not None:
         _model(board.top[1], chosen, rate, "implicit learning rate")
     short = shorten(chosen.names, board.characters)
     ends = extremes(np.r_[ratio.ravel(), np.zeros(0) if rate is None else rate.ravel(), CUSTOMARY])
     last = latest(ratio)
-    span = [float(chosen.epochs[0]) - 0.5, float(chosen.epochs[-1]) + 0.5]
+    span = np.array([chosen.epochs[0] - 0.5, chosen.epochs[-1] + 0.5])
     for place, (i, ax) in enumerate(zip(board.shown, board.small, strict=True)):
         floor = log_axis(ax, ends, ticks=4)
-        ax.plot(span, [CUSTOMARY] * 2, color=INK, linewidth=0.7, linestyle=":", label="customary")
+        line(ax, span, np.full(2, CUSTOMARY), color=INK, linewidth=0.7, linestyle=":", label="customary")
         if rate is not None:
             x, y = spread(chosen.epochs, rate[:, i])
-            ax.plot(x, np.where(y <= 0, np.nan, y), color=ORANGE, linewidth=1.0, linestyle="--", label="rate")
+            line(ax, x, np.where(y <= 0, np.nan, y), color=ORANGE, linewidth=1.0, linestyle="--", label="rate")
         x, y = spread(chosen.epochs, ratio[:, i])
-        ax.plot(x, np.where(y == 0, floor, y), color=BLUE, linewidth=line_width(chosen.epochs) * 0.8, label="ratio")
-        # A bias starts at zero: its ratio is no sign of a wrong step.
-        bad = len(chosen.shapes[i]) >= 2 and bool(last[i] > 0.1)
+        line(ax, x, np.where(y == 0, floor, y), color=BLUE, linewidth=line_width(chosen.epochs) * 0.8, label="ratio")
+        bad = is_kernel(chosen.names[i], chosen.shapes[i]) and bool(last[i] > 0.1)
         board.caption(place, short[i], shape_text(chosen.shapes[i]), number(float(last[i])), bad)
         board.epochs(place, chosen.epochs)
         board.heights(place)
+    board.fit_titles()
     return board.figure
 
 
 def with_ratio(recording: Recording) -> Series:
     """The view `updates` with `update_ratio`: as it was collected, else from the rms of updates and weights."""
-    series = view_of(recording, "updates", "update_board", "Add the collector Updates() to compile().")
+    (series,) = views_of(recording, ["updates"], "update_board", "Add the collector Updates() to compile().")
     if "update_ratio" in series.statistics or "weights" not in recording:
         return series
     weights = recording["weights"]
@@ -145,4 +150,4 @@ def _model(ax: Axes, chosen: Chosen, values: np.ndarray, what: str) -> None:
     bands(ax, chosen.epochs, np.where(levels == 0, floor, levels))
     epoch_axis(ax, chosen.epochs)
     low, high = latest(levels.T)[[0, 4]]
-    title(ax, f"{what}: {number(low)} … {number(high)}" if len(chosen.names) > 1 else f"{what}: {number(high)}")
+    title(ax, f"{what}: {number(low)} … {number(high)}" if values.shape[1] > 1 else f"{what}: {number(high)}")

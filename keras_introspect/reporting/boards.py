@@ -59,7 +59,9 @@ def available_boards(recording: Recording) -> Iterator[Board]:
         yield _curves(recording)
     for view, series in recording.items():
         if len(series.epochs) and {"activation_rate", "dead_rate"} <= set(series.statistics):
-            yield _activity(recording, view)
+            zero = np.nan_to_num(latest(values_of(series, "dead_rate")))
+            if view.endswith("layer_outputs") or zero.max(initial=0) >= _DEAD_DRAWN:  # weights are hardly ever zero
+                yield _activity(recording, view)
     yield from _units(recording)
     for view, series in recording.items():
         if view != "metrics" and len(series.epochs) and _kind(recording, view) in series.statistics:
@@ -92,12 +94,24 @@ def _curves(recording: Recording) -> Board:
 
 
 def _activity(recording: Recording, view: str) -> Board:
+    if view.endswith("layer_outputs"):
+        question = "Which layers work, which are dead?"
+        reading = (
+            "Blue: the share of elements that are not zero. Red: the share of channels that were zero in every element "
+            "of a whole epoch; these do not come back. A ReLU near 50 % blue is at work; dropout lowers the blue."
+        )
+    else:
+        question = "How much is exactly zero?"
+        reading = (
+            "Blue: the share of elements that are not zero. Red: the share of channels (the last axis) that were zero "
+            "in every element of a whole epoch. Of gradients these are units that learned nothing; of weights, units "
+            "that were set to zero, as by pruning, or began there."
+        )
     return Board(
         "activity_board",
         view,
-        "Which layers work, which are dead?",
-        "Blue: the share of elements that are not zero. Red: the share of channels that were zero in every element of "
-        "a whole epoch; these do not come back. A ReLU near 50 % blue is at work; dropout lowers the blue.",
+        question,
+        reading,
         3 * _points(recording, view),
         lambda: plots.activity_board(recording[view]),
     )
@@ -151,8 +165,9 @@ def _distribution(recording: Recording, view: str) -> Board:
         question = "How large are they, over orders of magnitude?"
         reading = (
             "A panel a tensor, all on one logarithmic scale: the median magnitude, the band from 25 % to 75 %, and "
-            "that from 12.5 % to the largest. A panel that lies lower than the others is a tensor that hardly moves."
+            "that from 12.5 % to the largest. A panel that lies lower than the others is "
         )
+        reading += "a layer that hardly any gradient reaches." if "output" in view else "a tensor that hardly moves."
     reading += (
         " Above at the right, the scale stack: a band a layer, thick where it is large. Smooth is calm, jagged swings."
     )

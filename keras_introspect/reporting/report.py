@@ -5,10 +5,12 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from keras_introspect import plots
 from keras_introspect.atomic import write_atomically
@@ -18,7 +20,7 @@ from keras_introspect.plots._data import check_recording
 from keras_introspect.recording import Recording
 from keras_introspect.reporting import facts, table
 from keras_introspect.reporting.boards import NAMES, Board, available_boards
-from keras_introspect.reporting.pictures import picture
+from keras_introspect.reporting.pictures import Picture, no_search_for_garbage, picture
 
 _MOST_NAMED = 6  # findings on the first screen
 
@@ -104,7 +106,7 @@ def render(
             findings=[(finding, table.rows_of(recording, finding)) for finding in found],
             most_named=_MOST_NAMED,
             bad=found.count("error"),
-            dashboard=picture(plots.dashboard(recording), points),
+            dashboard=_picture(lambda: plots.dashboard(recording), points),
             boards=[_drawn(board) for board in available_boards(recording) if board.picture in wanted],
             columns=shown,
             rows=table.rows(recording, found, shown),
@@ -166,9 +168,14 @@ def _checked(chosen: Iterable[str]) -> tuple[str, ...]:
     return wanted
 
 
+def _picture(draw: Callable[[], Figure], points: int) -> Picture:
+    with no_search_for_garbage():
+        return picture(draw(), points)
+
+
 def _drawn(board: Board) -> dict[str, Any]:
     """A board with its picture, or with the reason why it could not be drawn."""
     try:
-        return {"board": board, "picture": picture(board.draw(), board.points), "fault": ""}
+        return {"board": board, "picture": _picture(board.draw, board.points), "fault": ""}
     except ValueError as error:  # what a board says when the data are not as it needs them
         return {"board": board, "picture": None, "fault": str(error)}

@@ -153,6 +153,12 @@ def sums_of(pieces: Sequence[Piece], context: Context) -> Any:
     return in_order([_sums_of_bundle(bundle, context) for bundle in found], found)
 
 
+def squares_of(pieces: Sequence[Piece], context: Context) -> Any:
+    """Σx² of each tensor, float64, shape (P,)."""
+    found = bundles(pieces, context)
+    return in_order([_squares_of_bundle(bundle, context) for bundle in found], found)
+
+
 def magnitudes_of(pieces: Sequence[Piece], context: Context) -> Any:
     """Σ|x| of each tensor, float64, shape (P,): a pass of its own only where some element may be negative."""
     found = bundles(pieces, context)
@@ -168,14 +174,23 @@ def _computed_sums(bundle: Bundle, context: Context) -> Any:
         return _sums(bundle.values, bundle.negative, context)[None]
     x = bundle.values if bundle.owners is None else bundle.rows
     total = tf.cast(bundle.sums(x), tf.float64)
-    if bundle.owners is None:
-        squares = tf.square(tf.cast(tf.raw_ops.EuclideanNorm(input=x, axis=[1]), tf.float64))
-    else:
-        squares = tf.cast(bundle.sums(tf.square(x)), tf.float64)
+    squares = _squares_by_column(bundle)
     low = tf.reduce_min(bundle.sums(x, "min"), axis=1)
     high = tf.reduce_max(bundle.sums(x, "max"), axis=1)
     ends = tf.cast(tf.stack([low, high]), tf.float64)
     return tf.transpose(tf.concat([tf.reduce_sum(tf.stack([total, squares]), axis=2), ends], axis=0))
+
+
+def _squares_by_column(bundle: Bundle) -> Any:
+    if bundle.owners is None:
+        return tf.square(tf.cast(tf.raw_ops.EuclideanNorm(input=bundle.values, axis=[1]), tf.float64))
+    return tf.cast(bundle.sums(tf.square(bundle.rows)), tf.float64)
+
+
+def _squares_of_bundle(bundle: Bundle, context: Context) -> Any:
+    if len(bundle.members) > 1:
+        return tf.reduce_sum(_squares_by_column(bundle), axis=1)
+    return (2.0 * tf.cast(tf.nn.l2_loss(flat(bundle.values, context)), tf.float64))[None]
 
 
 def _magnitudes_of_bundle(bundle: Bundle, context: Context) -> Any:

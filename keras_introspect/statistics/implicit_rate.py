@@ -1,5 +1,6 @@
 """The learning rate that each element of a variable really had."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_introspect.sketch import BINS, read_out
-from keras_introspect.statistics.base import Context, Piece, flat
-from keras_introspect.statistics.quantiles import Quantiles, sample_positions, step_values_at
+from keras_introspect.statistics.base import Context, Piece
+from keras_introspect.statistics.bundles import bundles, in_order
+from keras_introspect.statistics.quantiles import NOTHING, Quantiles, samples_of, step_values_at, with_extremes
 from keras_introspect.statistics.spec import TensorSpec
 
 
@@ -49,17 +51,20 @@ class ImplicitRate(Quantiles):
         return "gradients" in piece.beside
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
-        return super().partials([self._rates(piece, context) for piece in pieces], context)
-
-    def _rates(self, piece: Piece, context: Context) -> Piece:
-        update, gradient = flat(piece.beside["update"]), flat(piece.beside["gradients"])
-        if self.sample is not None and (update.shape[0] is None or update.shape[0] > self.sample):
-            drawn = sample_positions(tf.size(update), self.sample, context)
-            update, gradient = tf.gather(update, drawn), tf.gather(gradient, drawn)
-        counts = tf.logical_and(tf.not_equal(gradient, 0), tf.cast(piece.beside["moved"], tf.bool))
-        one, gap = tf.ones([], gradient.dtype), tf.constant(np.nan, gradient.dtype)
-        rates = tf.where(counts, -tf.cast(update, gradient.dtype) / tf.where(counts, gradient, one), gap)
-        return Piece(rates, piece.spec)
+        moved = tf.stack([tf.cast(piece.beside["moved"], tf.bool) for piece in pieces])
+        updates, gradients = zip(*(_alike(piece) for piece in pieces), strict=True)
+        found = bundles(updates, context)
+        samples = [samples_of(of, self.sample, context) for of in (found, bundles(gradients, context))]
+        parts = []
+        for update, gradient in zip(*samples, strict=True):
+            members = [i for bundle in update.bundles for i in bundle.members]
+            applied = moved if members == list(range(len(pieces))) else tf.gather(moved, members)
+            counts = tf.not_equal(gradient.values, 0.0) & applied[:, None] & ~tf.math.is_nan(update.values)
+            rates = tf.where(counts, -update.values / tf.where(counts, gradient.values, 1.0), NOTHING)
+            low = tf.reduce_min(tf.where(tf.math.is_finite(rates), rates, math.inf), axis=1)
+            high = tf.reduce_max(tf.where(tf.math.is_finite(rates), rates, -math.inf), axis=1)
+            parts.append(with_extremes(self.count(rates, update.weights, context), tf.stack([low, high], axis=1)))
+        return in_order(parts, [bundle for sample in samples[0] for bundle in sample.bundles])
 
     def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
         sketch, (low, high) = state[0, : BINS.size], state[0, BINS.size :].tolist()
@@ -80,3 +85,10 @@ class ImplicitRate(Quantiles):
 
 
 _MEDIAN = np.array([50.0])
+
+
+def _alike(piece: Piece) -> tuple[Piece, Piece]:
+    """What was done to the elements, and their gradients: of the same shape and dtype, so that both are bundled alike."""
+    update, gradient = (tf.cast(piece.beside[key], tf.float32) for key in ("update", "gradients"))
+    shape = update.shape.merge_with(gradient.shape)
+    return Piece(tf.ensure_shape(update, shape), piece.spec), Piece(tf.ensure_shape(gradient, shape), piece.spec)

@@ -4,7 +4,7 @@ import functools
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -104,35 +104,24 @@ class Quantiles(Statistic):
         zeros = zeros_of(pieces)
         if zeros is not None:
             state += tf.cast(zeros, tf.float32)[:, None] * tf.one_hot(BINS.zero, self.fields)[None]
-        return _with_extremes(state, _extremes(pieces, zeros, context))
+        return with_extremes(state, _extremes(pieces, zeros, context))
 
     def _counts(self, pieces: Sequence[Piece], context: Context) -> Any:
         """The weight in each bin, and two columns more: (P, fields)."""
         found = bundles(pieces, context)
-        whole = [bundle for bundle in found if self._takes_all(bundle)]
-        exact = self.sample is not None  # float32 counts no further than 2^24
-        counts = [_count(x, context.xla, exact) for bundle in whole for x in _all_elements(bundle, context)]
-        rows = [bundle for bundle in found if bundle not in whole and bundle.owners is not None]
-        others = [bundle for bundle in found if bundle not in whole and bundle.owners is None]
-        drawn = [_sample_of_rows(bundle, self._uniform(context)) for bundle in rows]
-        if others:
-            parts = [_sample(bundle, self._uniform(context), context) for bundle in others]
-            together, weights = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))
-            drawn.append((tf.ensure_shape(together, [sum(len(b.members) for b in others), self.sample]), weights))
-        counts += [_count(sample, context.xla) * weights[:, None] for sample, weights in drawn]
-        return in_order(counts, [*whole, *rows, *others])
+        samples = samples_of(found, self.sample, context)
+        counts = [self.count(sample.values, sample.weights, context) for sample in samples]
+        return in_order(counts, [bundle for sample in samples for bundle in sample.bundles])
 
-    def _uniform(self, context: Context) -> Any:
-        return _uniform(self.sample or 0, context)
-
-    def _takes_all(self, bundle: Bundle) -> bool:
-        size = bundle.shape.num_elements()
-        return self.sample is None or (size is not None and size <= self.sample)
+    def count(self, values: Any, weights: Any, context: Context) -> Any:
+        """The weight in each bin, and two columns more, of the values (R, N) with weights (R,): (R, fields)."""
+        counts = _count(values, context.xla, exact=self.sample is not None)  # float32 counts no further than 2^24
+        return counts if weights is None else counts * weights[:, None]
 
     def update(self, state: Any, new: Any, specs: Sequence[TensorSpec]) -> Any:
         low, high = _LOW, _LOW + 1  # the same as merging, in fewer passes
         ends = [tf.minimum(state[:, low], new[:, low]), tf.maximum(state[:, high], new[:, high])]
-        return _with_extremes(state + new, tf.stack(ends, axis=1))
+        return with_extremes(state + new, tf.stack(ends, axis=1))
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         column = np.arange(self.fields)
@@ -214,7 +203,7 @@ def _quantiles(levels: np.ndarray, counts: Any, lower: Any, upper: Any, low: Any
     return tf.where(total > 0, values, math.nan)
 
 
-_NOTHING = np.uint32(0xFFFFFFFF).view(np.float32)  # fills up samples: a NaN that no computation yields
+NOTHING = np.uint32(0xFFFFFFFF).view(np.float32)  # fills up samples: a NaN that no computation yields
 _OF_KEY = np.append(BINS.of_key[:-1], np.int32(BINS.size))  # it falls in a bin that there is not
 
 
@@ -233,9 +222,45 @@ def _sample_of(x: Any, uniform: Any) -> Any:
     size, most = tf.size(x), tf.size(uniform)
     number = tf.minimum(size, most)
     positions = tf.where(size > most, _scaled(uniform, size), tf.range(most))[:number]
-    rest = tf.fill(tf.shape(uniform), _NOTHING)[number:]
+    rest = tf.fill(tf.shape(uniform), NOTHING)[number:]
     weight = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(number, tf.float64))
     return tf.concat([tf.gather(x, positions), rest], axis=0), tf.cast(weight, tf.float32)
+
+
+class Sample(NamedTuple):
+    """Elements of some tensors, a row each.
+
+    Attributes:
+        bundles: of the tensors.
+        values: float32, (R, N); rows of fewer elements are filled up with a NaN that lies in no bin.
+        weights: float32, (R,), for how many elements each of a row stands; `None`: for itself.
+    """
+
+    bundles: Sequence[Bundle]
+    values: Any
+    weights: Any
+
+
+def samples_of(found: Sequence[Bundle], number: int | None, context: Context) -> list[Sample]:
+    """Up to `number` elements of each tensor, `None` for all: at places that depend on shapes and the step alone."""
+
+    def is_whole(bundle: Bundle) -> bool:
+        size = bundle.shape.num_elements()
+        return number is None or (size is not None and size <= number)
+
+    samples = [sample for bundle in found if is_whole(bundle) for sample in _all_elements(bundle, context)]
+    rest = [bundle for bundle in found if not is_whole(bundle)]
+    if number is None or not rest:
+        return samples
+    uniform = _uniform(number, context)
+    samples += [_sample_of_rows(bundle, uniform) for bundle in rest if bundle.owners is not None]
+    others = [bundle for bundle in rest if bundle.owners is None]
+    if others:
+        parts = [_sample(bundle, uniform, context) for bundle in others]
+        drawn, weights = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))
+        drawn = tf.ensure_shape(drawn, [sum(len(bundle.members) for bundle in others), number])
+        samples.append(Sample(others, drawn, weights))
+    return samples
 
 
 def _sample(bundle: Bundle, uniform: Any, context: Context) -> tuple[Any, Any]:
@@ -252,7 +277,7 @@ def _sample(bundle: Bundle, uniform: Any, context: Context) -> tuple[Any, Any]:
     return tf.cast(drawn, tf.float32), np.full(members, size / uniform.shape[0], np.float32)
 
 
-def _sample_of_rows(bundle: Bundle, uniform: Any) -> tuple[Any, Any]:
+def _sample_of_rows(bundle: Bundle, uniform: Any) -> Sample:
     """The same of each member of a bundle of rows, at once; no wider than the largest of them needs."""
     most = uniform.shape[0]
     lengths = bundle.lengths * bundle.rows.shape[1]
@@ -265,16 +290,19 @@ def _sample_of_rows(bundle: Bundle, uniform: Any) -> tuple[Any, Any]:
     drawn = tf.ensure_shape(tf.gather(tf.reshape(bundle.values, [-1]), index), [len(bundle.members), None])
     number = tf.cast(tf.minimum(lengths, most), tf.float64)
     weights = tf.math.divide_no_nan(tf.cast(lengths, tf.float64), number)
-    return tf.where(inside, tf.cast(drawn, tf.float32), _NOTHING), tf.cast(weights, tf.float32)
+    drawn = tf.where(inside, tf.cast(drawn, tf.float32), NOTHING)
+    return Sample([bundle], drawn, tf.cast(weights, tf.float32))
 
 
-def _all_elements(bundle: Bundle, context: Context) -> list[Any]:
-    """All elements as matrices, a row each of the members."""
+def _all_elements(bundle: Bundle, context: Context) -> list[Sample]:
+    """All elements; of tensors that vary in size, one by one."""
     members = len(bundle.members)
     if bundle.owners is None:
         x = bundle.values if members > 1 else flat(bundle.values, context)
-        return [tf.reshape(tf.cast(x, tf.float32), [members, -1])]
-    return [tf.reshape(tf.cast(x, tf.float32), [1, -1]) for x in tf.split(bundle.rows, bundle.lengths, num=members)]
+        return [Sample([bundle], tf.reshape(tf.cast(x, tf.float32), [members, -1]), None)]
+    vectors = tf.split(bundle.rows, bundle.lengths, num=members)
+    parts = [bundle._replace(members=(i,)) for i in bundle.members]
+    return [Sample([p], tf.reshape(tf.cast(x, tf.float32), [1, -1]), None) for p, x in zip(parts, vectors, strict=True)]
 
 
 def _count(values: Any, xla: bool, exact: bool = True) -> Any:
@@ -294,7 +322,7 @@ def _count(values: Any, xla: bool, exact: bool = True) -> Any:
     return tf.cast(counts, tf.float32)
 
 
-def _with_extremes(state: Any, extremes: Any) -> Any:
+def with_extremes(state: Any, extremes: Any) -> Any:
     """The states with other minima and maxima: in place, where nobody else uses them."""
     return tf.raw_ops.TensorStridedSliceUpdate(
         input=state, begin=[0, _LOW], end=[0, 0], strides=[1, 1], value=extremes, begin_mask=1, end_mask=3
@@ -327,11 +355,6 @@ def _extremes(pieces: Sequence[Piece], zeros: Any, context: Context) -> Any:
 
 def _all_finite_ends(found: Sequence[Bundle], values: Sequence[Any], lengths: Sequence[Any]) -> Any:
     return tf.stack([_finite_ends(tf.cast(x, tf.float32)) for x in vectors_of(found, values, lengths)])
-
-
-def sample_positions(size: Any, number: int, context: Context) -> Any:
-    """Positions of `number` elements of a vector, drawn uniformly: int32, the same for all vectors of a size."""
-    return _scaled(_uniform(number, context), size)
 
 
 def _scaled(uniform: Any, size: Any) -> Any:

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import VECTOR, Context, Piece, Statistic, flat, once
+from keras_introspect.statistics.base import Context, Piece, Statistic
+from keras_introspect.statistics.bundles import squares_of
 from keras_introspect.statistics.spec import TensorSpec
 
 
@@ -41,8 +42,8 @@ class UpdateRatio(Statistic):
 
     def partials(self, pieces: Sequence[Piece], context: Context) -> Any:
         moved = tf.stack([tf.cast(piece.beside["moved"], tf.float64) for piece in pieces])
-        squares = tf.stack([[_squares(_narrow(p.values)), _squares(_narrow(p.beside["weights"]))] for p in pieces])
-        squares = tf.cast(squares, tf.float64)
+        weights = [piece._replace(values=piece.beside["weights"], zeros=None) for piece in pieces]
+        squares = tf.stack([squares_of(pieces, context), squares_of(weights, context)], axis=1)
         finite = tf.reduce_all(tf.math.is_finite(squares), axis=1, keepdims=True)
         return tf.where(finite, squares * moved[:, None], tf.zeros_like(squares))
 
@@ -58,12 +59,3 @@ class UpdateRatio(Statistic):
     def step_result(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
         updates, weights = np.moveaxis(np.asarray(vectors, np.float64), -1, 0)
         return {"update_ratio": np.sqrt(updates / np.where(weights > 0, weights, np.nan))}
-
-
-def _narrow(values: Any) -> Any:
-    return tf.cast(flat(values), tf.float32)
-
-
-@once(VECTOR)
-def _squares(x: Any) -> Any:
-    return 2.0 * tf.nn.l2_loss(x)

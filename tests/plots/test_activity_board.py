@@ -35,6 +35,21 @@ def test_a_layer_that_was_not_observed_says_so():
     assert "not observed" in texts(small[1])
 
 
+@pytest.mark.parametrize("view", ["weights", "gradients", "updates", "output_gradients"])
+def test_what_is_no_layer_output_is_neither_active_nor_dead(view):
+    recording = Recording()
+    values = {"activation_rate": [0.9, 0.5], "dead_rate": [0.0, 0.5]}
+    recording.add_epoch(view, 0, ["a/kernel", "b/kernel"], [(4, 4)] * 2, values)
+    figure = activity_board(recording[view])
+    model, _, second = figure.axes
+    assert model.get_title(loc="left") == f"{view}: 2 tensors, channels that are all zero: at most 50 % (b/kernel)"
+    assert texts(model) == ["not 0, mean", "all 0, worst"]
+    assert texts(second)[:2] == ["4×4", "all zero 50 %"]
+    assert second.texts[1].get_fontweight() == ("normal" if view == "weights" else "bold")
+    said = " ".join(text.get_text() for ax in figure.axes for text in [*ax.texts, ax.title, ax._left_title])
+    assert not {"active", "dead"} & set(said.replace(",", "").split())
+
+
 def test_only_so_many_panels_and_the_figure_says_it(monkeypatch):
     monkeypatch.setattr(_panels, "MAX_PANELS", 8)
     names = [f"layer_{i}" for i in range(9)]

@@ -16,7 +16,7 @@ from keras_introspect.plots import _draw
 from keras_introspect.plots._panels import Panel
 from keras_introspect.plots.comparison import _STYLES
 from keras_introspect.recording import Recording, Series
-from plots.cases import AXES, BOARDS, OF_RECORDING, argument, draw
+from plots.cases import AXES, BOARDS, OF_ONE_TENSOR, OF_RECORDING, argument, draw
 from plots.synthetic import VIEWS, synthetic
 
 SIZES = [(1, 1), (1, 20), (2, 3), (6, 1), (6, 20)]
@@ -112,6 +112,34 @@ def test_recording_and_series_are_not_mixed_up(name):
             if name not in OF_RECORDING
             else 1
         )
+
+
+@pytest.mark.parametrize("name", sorted(set(plots.__all__) - OF_RECORDING))
+def test_of_a_recording_that_has_views_one_is_proposed(name):
+    recording = synthetic(2, 2)
+    with pytest.raises(ValueError, match=rf"got a Recording; expected a Series.*such as {name}\(recording") as caught:
+        getattr(plots, name)(recording)
+    view = str(caught.value).split('["')[1].split('"]')[0]
+    series = recording[view]
+    getattr(plots, name)(series.sel(series.names[0]) if name in OF_ONE_TENSOR else series)  # what it proposes works
+
+
+@pytest.mark.parametrize("steps_only", [False, True])
+@pytest.mark.parametrize("name", sorted(set(plots.__all__) - (OF_RECORDING - {"phase_gap", "update_board"})))
+def test_a_recording_of_batches_alone_has_no_tensors_to_draw(name, steps_only):
+    """What there is, what was expected, how to mend it: whether the recording comes or its only view."""
+    recording = synthetic(2, 2, views=(), steps=5)
+    if not steps_only:
+        recording.add_epoch("metrics", 0, ["metrics"], [()], {"loss": [0.5]})
+    if name in ("phase_gap", "update_board"):
+        with pytest.raises(ValueError, match=rf"{name}\(\) needs the views? .*: it has 'metrics'\. .*(Collect|Add)"):
+            getattr(plots, name)(recording)
+    else:
+        for given in (recording, recording["metrics"]):
+            with pytest.raises(
+                ValueError, match=rf"{name}\(\).*expected a .*training_curves\(recording\).*Gradients\(\)"
+            ):
+                getattr(plots, name)(given)
 
 
 @pytest.mark.parametrize("name", plots.__all__)

@@ -31,7 +31,14 @@ def test_views_that_are_missing_have_no_row():
 def test_logs_alone_are_enough():
     figure = dashboard(synthetic(6, 20, views=()))
     assert titles(figure)[0].startswith("loss 2")
-    assert "only Keras's logs were recorded" in words(figure)
+    assert "only Keras's logs were recorded: no tensors." in words(figure)
+    assert 'collectors="default"' in words(figure)
+
+
+def test_a_run_that_kept_the_batches_losses_alone_says_how_to_see_more():
+    text = words(dashboard(synthetic(6, 4, views=(), steps=5)))
+    assert "only Keras's logs and the batches' losses were recorded: no tensors." in text
+    assert 'collectors="default"' in text
 
 
 def test_no_logs_are_said():
@@ -60,6 +67,23 @@ def test_a_sick_run_names_what_is_wrong_and_where_to_look_next():
         assert finding.summary[:70].rsplit(" ", 1)[0] in words(figure)
     assert "Open next: conv_2/bias in gradients" in words(figure)
     assert "worst dead rate 90 % (conv_1)" in titles(figure)
+
+
+def test_long_names_stay_on_the_page():
+    recording = synthetic(160, 6, sick=True)
+    gradients = recording["gradients"]
+    values = {"rms": np.ones(320), "activation_rate": np.full(320, 0.9), "dead_rate": np.full(320, 0.5)}
+    recording.add_epoch("gradients", 6, gradients.names, gradients.shapes, values)
+    recording.add_logs(6, {"loss": 1.0})
+    figure = dashboard(recording)
+    assert "not 0, mean" in words(figure)
+    figure.draw_without_rendering()
+    page = figure.bbox
+    for ax in figure.axes:
+        for text in [*ax.texts, ax._left_title]:
+            if text.get_text():
+                assert text.get_window_extent().x1 <= page.x1, text.get_text()
+    assert " % of the units of stage_0/block_1_bot…_long_name were zero" in words(figure)
 
 
 def test_the_bands_are_those_of_the_layers():

@@ -9,8 +9,8 @@ def test_a_panel_a_tensor_below_the_view():
     series = synthetic(6, 20)["gradients"]
     model, stack, *small = distribution_board(series).axes
     medians = series.epoch("magnitude_quantiles")[:, :, 4]
-    np.testing.assert_allclose(model.lines[0].get_ydata(), np.median(medians, axis=1))
-    assert len(stack.collections[0].get_paths()) == 12
+    np.testing.assert_allclose(model.lines[0].get_ydata(), np.median(medians[:, ::2], axis=1))  # of the kernels
+    assert len(stack.collections[0].get_paths()) == 6
     assert [ax.get_title(loc="left") for ax in small] == list(series.names)
     for i, ax in enumerate(small):
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), medians[:, i])

@@ -2,13 +2,15 @@
 
 import io
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from keras_introspect.plots import _panels, activity_board, distribution_board
+from keras_introspect.plots import _panels, activity_board, distribution_board, update_board
 from keras_introspect.plots._draw import PALE_BLUE
+from keras_introspect.recording import Series
 from plots.synthetic import synthetic
 
 
@@ -41,6 +43,44 @@ def test_the_scale_of_magnitudes_is_written_where_it_lies() -> None:
     for text, height in labels.items():
         assert low <= height <= high
         np.testing.assert_allclose(float(text), height, rtol=0.01)
+
+
+def test_titles_above_keep_to_their_axes() -> None:
+    for layers in (1, 6, 30):
+        recording = synthetic(layers, 5, sick=True)
+        recording.add_epoch("updates", 5, *_of(recording["updates"]), {"update_ratio": np.full(2 * layers, 1.23e-5)})
+        for figure in (distribution_board(recording["gradients"]), update_board(recording)):
+            pixels(figure)
+            first, second = (ax._left_title.get_window_extent() for ax in figure.axes[:2])
+            assert first.x1 < second.x0
+            assert second.x1 < figure.bbox.x1
+
+
+def _of(series: Series) -> tuple[tuple[str, ...], tuple[tuple[int | None, ...], ...]]:
+    return series.names, series.shapes
+
+
+def test_a_page_that_was_kept_is_drawn_as_one_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    series = synthetic(9, 5)["layer_outputs"]
+    made = pixels(activity_board(series))
+    monkeypatch.setattr(_panels, "_WORTH_KEEPING", 9)
+    _panels._kept_page.cache_clear()
+    first, second = activity_board(series), activity_board(series)
+    assert _panels._kept_page.cache_info().hits == 1
+    np.testing.assert_array_equal(pixels(first), made)
+    np.testing.assert_array_equal(pixels(second), made)
+    assert first.axes[1] is not second.axes[1]
+    first.axes[1].set_ylim(0, 5)
+    assert second.axes[1].get_ylim() == (0, 1)
+
+
+def test_a_kept_page_follows_matplotlibs_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_panels, "_WORTH_KEEPING", 9)
+    series = synthetic(9, 2)["layer_outputs"]
+    white = pixels(activity_board(series))
+    with matplotlib.rc_context({"figure.facecolor": "#000000"}):
+        assert pixels(activity_board(series))[0, 0].tolist() == [0, 0, 0]
+    np.testing.assert_array_equal(pixels(activity_board(series)), white)
 
 
 def test_a_panel_is_drawn_as_matplotlib_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:

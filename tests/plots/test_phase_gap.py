@@ -44,6 +44,34 @@ def test_layers_of_both_phases_only():
         phase_gap(recording, layers="a")
 
 
-def test_the_inference_phase_is_needed():
-    with pytest.raises(ValueError, match=r"'val_layer_outputs'.*phase=\"both\""):
-        phase_gap(synthetic(2, 2))
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        (("gradients",), r"the views 'layer_outputs' and 'val_layer_outputs' in the recording: it has 'gradients'\. "),
+        (("layer_outputs",), r"; 'val_layer_outputs' is missing: it has 'layer_outputs'\. "),
+        (
+            ("val_layer_outputs", "weights"),
+            r"; 'layer_outputs' is missing: it has 'val_layer_outputs' and 'weights'\. ",
+        ),
+        ((), r"in the recording: it has no view, only logs\. "),
+    ],
+)
+def test_both_phases_are_needed(views, message):
+    recording = synthetic(2, 2, views=views)
+    mend = r"Collect both phases: LayerOutputs\(phase=\"both\"\) in compile\(\), and give fit\(\) validation_data=\."
+    with pytest.raises(ValueError, match=message + mend):
+        phase_gap(recording)
+
+
+def test_both_phases_asked_for_but_never_validated():
+    recording = synthetic(2, 2)
+    recording.metadata["collectors"] = [{"collector": "LayerOutputs", "phase": "both"}]
+    with pytest.raises(ValueError, match=r"there was no validation: give fit\(\) validation_data=\."):
+        phase_gap(recording)
+
+
+def test_other_views_have_no_inference_phase():
+    with pytest.raises(ValueError, match=r"'val_weights' is missing.*Layer outputs alone .*leave view= out"):
+        phase_gap(synthetic(2, 2), view="weights")
+    with pytest.raises(ValueError, match=r"view='val_layer_outputs'.*expected that of the training.*'layer_outputs'"):
+        phase_gap(synthetic(2, 2, phases=True), view="val_layer_outputs")

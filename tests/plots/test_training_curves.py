@@ -42,6 +42,58 @@ def test_the_collectors_own_logs_are_no_metrics():
     assert training_curves(recording, "gradients/rms").get_ylabel() == "gradients/rms"
 
 
+def test_a_users_own_logs_are_drawn_with_or_without_a_slash():
+    recording = synthetic(2, 5)
+    for epoch in range(5):
+        own = {"retrieval/recall": 0.1 * epoch, "seconds": 3.0, "learning_rate": 0.1, "val_layer_outputs/rms": 1.0}
+        recording.add_logs(epoch, {**{key: values[epoch] for key, values in recording.logs.items()}, **own})
+    panels = training_curves(recording).figure.axes
+    # what was validated comes first, so that the dashboard's second axes is a metric
+    assert [ax.get_ylabel() for ax in panels] == ["loss", "accuracy", "retrieval/recall", "seconds"]
+    line = panels[2].lines[0]
+    assert line.get_label() == "retrieval/recall"
+    np.testing.assert_array_equal(line.get_ydata(), recording.logs["retrieval/recall"])
+    assert [text.get_text() for text in panels[2].texts] == ["retrieval/recall"]
+    assert line.get_color() != panels[0].lines[0].get_color()
+
+
+def test_without_validation_every_metric_is_of_the_training():
+    for ax in training_curves(logs(loss=[1.0, 0.5], accuracy=[0.1, 0.2])).figure.axes:
+        assert [line.get_label() for line in ax.lines] == ["training"]
+
+
+@pytest.mark.parametrize("key", ["learning_rate", "lr"])
+def test_the_learning_rate_is_drawn_where_it_is_asked_for(key):
+    recording = logs(loss=[1.0, 0.5, 0.4], **{key: [0.001, 0.1, 0.01]})
+    loss, rate = training_curves(recording, ["loss", key]).figure.axes
+    (line,) = rate.lines
+    assert (line.get_label(), line.get_ydata().tolist()) == (key, [0.001, 0.1, 0.01])
+    assert rate.get_yscale() == "log"  # it rises, then falls, over orders of magnitude
+    assert rate.get_title(loc="left") == f"{key} 1e-3 → 0.01"
+    assert loss.lines[0].get_label() == "training"
+
+
+def test_metrics_are_chosen_by_globs_and_by_the_keys_of_validation():
+    recording = logs(loss=[1.0, 0.5], val_loss=[1.0, 0.6], top_1_accuracy=[0.1, 0.2], top_5_accuracy=[0.2, 0.4])
+    axes = training_curves(recording, "*accuracy").figure.axes
+    assert [ax.get_ylabel() for ax in axes] == ["top_1_accuracy", "top_5_accuracy"]
+    lines = by_label(training_curves(recording, "val_loss"))
+    assert list(lines) == ["training", "validation"]
+    np.testing.assert_array_equal(lines["validation"].get_ydata(), recording.logs["val_loss"])
+    with pytest.raises(ValueError, match=r"Unknown metric: '\*recall'. Expected one of: 'loss', 'top_1_accuracy'"):
+        training_curves(recording, "*recall")
+    with pytest.raises(ValueError, match="metric of type int; expected names"):
+        training_curves(recording, [3])
+    with pytest.raises(ValueError, match="no metric to draw; expected some of loss"):
+        training_curves(recording, [])
+
+
+def test_a_metric_that_was_only_validated():
+    ax = training_curves(logs(loss=[1.0, 0.5], val_recall=[0.3, 0.6]), "recall")
+    assert ax.get_title(loc="left") == "recall validation 0.6, its best"
+    assert [text.get_text() for text in ax.texts] == ["validation"]
+
+
 def test_validation_of_every_second_epoch_is_one_line():
     recording = logs(loss=[4.0, 3.0, 2.0, 1.0], val_loss=[np.nan, 3.5, np.nan, 1.5])
     line = by_label(training_curves(recording))["validation"]

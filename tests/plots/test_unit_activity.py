@@ -55,9 +55,12 @@ def test_a_map_of_the_places(shape):
     assert left is ax
     (image,) = right.images
     np.testing.assert_allclose(image.get_array(), rates.reshape(3, 4))
-    assert right.get_xlabel() == "1 of 12 positions dead\nepoch 0"
-    red = image.cmap(image.norm(0.0))
-    assert red != image.cmap(image.norm(0.01))
+    assert right.get_xlabel() == "1 of 12 positions dead (×)\nepoch 0"
+    assert image.cmap(image.norm(0.0)) == (1, 1, 1, 1)
+    assert image.cmap(image.norm(0.01)) != (1, 1, 1, 1)
+    (crosses,) = right.lines
+    assert (crosses.get_marker(), crosses.get_xydata().tolist()) == ("x", [[0, 0]])
+    assert right.get_xlim() == (-0.5, 3.5)
     ax.figure.draw_without_rendering()
     assert right.get_position().x0 > left.get_position().x1
 

@@ -56,7 +56,7 @@ def test_quantiles_of_the_implicit_rate_give_their_median():
 
 
 def test_updates_are_needed():
-    with pytest.raises(ValueError, match=r"'updates'.*Updates\(\)"):
+    with pytest.raises(ValueError, match=r"needs the view 'updates'.*it has 'weights'\. .*Updates\(\)"):
         update_board(synthetic(2, 2, views=("weights",)))
     with pytest.raises(ValueError, match="'update_ratio'"):
         update_board(synthetic(2, 2)["weights"])

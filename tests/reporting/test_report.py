@@ -1,5 +1,6 @@
 """The report as a file: what it holds, and that nothing in a recording can change what it is."""
 
+import gc
 import html
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import keras_introspect as ki
 from keras_introspect.diagnosis import Finding, diagnose
@@ -208,12 +210,60 @@ def test_every_board_that_the_data_allow() -> None:
         assert len(image["alt"] or "") > 20
 
 
+def test_activity_of_what_is_no_output_is_drawn_only_where_channels_are_zero() -> None:
+    recording = Recording()
+    for view, dead in (("layer_outputs", 0.0), ("weights", 0.0), ("gradients", 0.3)):
+        shape = (None, 4) if view == "layer_outputs" else (4, 4)
+        recording.add_epoch(view, 0, ["a"], [shape], {"activation_rate": [0.9], "dead_rate": [dead]})
+    outputs, gradients = (board for board in available_boards(recording) if board.picture == "activity_board")
+    assert (outputs.view, outputs.question) == ("layer_outputs", "Which layers work, which are dead?")
+    assert (gradients.view, gradients.question) == ("gradients", "How much is exactly zero?")
+    assert "dead" not in gradients.reading
+
+
 def test_further_metrics_have_a_board() -> None:
     recording = Recording()
     for epoch in range(3):
         recording.add_logs(epoch, {"loss": 1.0, "accuracy": 0.5, "auc": 0.7, "val_auc": 0.6})
     assert [board.picture for board in available_boards(recording)] == ["training_curves"]
     assert "auc" in (Page(render(recording)).all("img")[1]["alt"] or "")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_search_for_garbage_rests_while_a_board_is_drawn_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch, enabled: bool
+) -> None:
+    states = []
+
+    def refuse(*_: object, **__: object) -> None:
+        states.append(gc.isenabled())
+        raise ValueError("no such layer")
+
+    monkeypatch.setattr(ki.plots, "update_board", refuse)
+    if not enabled:
+        gc.disable()
+    try:
+        render(synthetic(2, 2), chosen=["update_board"])
+        assert states == [False]
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
+
+
+def test_a_large_report_draws_each_page_once_and_few_artists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the time of a report is made of: pages drawn, and on each of them the axes, areas, lines and texts."""
+    drawn: list[Figure] = []
+    draw = Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda self, renderer: (drawn.append(self), draw(self, renderer))[1])
+    recording = synthetic(160, 4)
+    text = render(recording, chosen=["distribution_board"])
+    assert len({id(figure) for figure in drawn}) == len(drawn) == 1 + len(recording)
+    assert text.count("data:image/png") == len(drawn)
+    for figure in drawn[1:]:
+        assert len(figure.axes) == 162
+        for ax in figure.axes[2:]:
+            assert len(ax.collections) == len(ax.lines) == 1
+            assert len(ax.texts) <= 8  # two remarks, the scale of a row, the ends of the epochs
 
 
 def test_a_board_that_cannot_be_drawn_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
