@@ -47,7 +47,12 @@ def test_before_training_it_says_what_exists_after(kind: str, eager: bool, made:
     x, y = kinds.data(kind)
     model.fit(x, y, batch_size=8, epochs=2, verbose=0, validation_data=(x, y))
     after = model.introspection_cost()
-    assert before.by_statistic == after.by_statistic
+    if eager and kind == "recurrent":  # run by Python, a loop lets the gradients out that are in it
+        cell = "output_gradients"
+        assert before[cell] < after[cell]
+        assert {k: v for k, v in before.items() if k != cell} == {k: v for k, v in after.items() if k != cell}
+    else:
+        assert before.by_statistic == after.by_statistic
     assert set(before) == {
         "weights",
         "gradients",
@@ -58,7 +63,7 @@ def test_before_training_it_says_what_exists_after(kind: str, eager: bool, made:
         "output_gradients",
     }
     # besides, one counter of the steps of evaluations
-    assert before.total == sum(made) - 8, (before, sum(made))
+    assert after.total == sum(made) - 8, (after, sum(made))
     assert before.total == sum(before.values()) == sum(sum(parts.values()) for parts in before.by_statistic.values())
 
 

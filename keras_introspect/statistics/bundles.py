@@ -174,22 +174,22 @@ def _computed_sums(bundle: Bundle, context: Context) -> Any:
         return _sums(bundle.values, bundle.negative, context)[None]
     x = bundle.values if bundle.owners is None else bundle.rows
     total = tf.cast(bundle.sums(x), tf.float64)
-    squares = _squares_by_column(bundle)
+    squares = _squares_by_column(bundle, context)
     low = tf.reduce_min(bundle.sums(x, "min"), axis=1)
     high = tf.reduce_max(bundle.sums(x, "max"), axis=1)
     ends = tf.cast(tf.stack([low, high]), tf.float64)
     return tf.transpose(tf.concat([tf.reduce_sum(tf.stack([total, squares]), axis=2), ends], axis=0))
 
 
-def _squares_by_column(bundle: Bundle) -> Any:
-    if bundle.owners is None:
+def _squares_by_column(bundle: Bundle, context: Context) -> Any:
+    if bundle.owners is None and not context.xla:  # which does not know the operation
         return tf.square(tf.cast(tf.raw_ops.EuclideanNorm(input=bundle.values, axis=[1]), tf.float64))
-    return tf.cast(bundle.sums(tf.square(bundle.rows)), tf.float64)
+    return tf.cast(bundle.sums(tf.square(bundle.values if bundle.owners is None else bundle.rows)), tf.float64)
 
 
 def _squares_of_bundle(bundle: Bundle, context: Context) -> Any:
     if len(bundle.members) > 1:
-        return tf.reduce_sum(_squares_by_column(bundle), axis=1)
+        return tf.reduce_sum(_squares_by_column(bundle, context), axis=1)
     return (2.0 * tf.cast(tf.nn.l2_loss(flat(bundle.values, context)), tf.float64))[None]
 
 
