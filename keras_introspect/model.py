@@ -104,9 +104,9 @@ class IntrospectiveModel(KerasModel):
         """What the collectors take on each device: a mapping from the collector's name to bytes.
 
         Known before training: the variables are made as the first step would make them, by tracing a step that is not
-        run. (How many metrics `StepMetrics` has is estimated until there was one. With `run_eagerly=True`, a loop is a
-        loop of Python, and the gradients in it may take more than this says before the first step.) In the recording, on the host, an
-        epoch takes 8 bytes a statistic and tensor.
+        run. (How many metrics `StepMetrics` has is estimated until there was one. With `run_eagerly=True`, gradients in
+        loops may take more than this says before the first step.) In the recording, on the host, an epoch takes 8 bytes
+        a statistic and tensor.
 
         Args:
             x: one batch of inputs, for a model without symbolic inputs.

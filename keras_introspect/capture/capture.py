@@ -86,7 +86,7 @@ class Capture:
         self.observe_in_loop: Callable[[str, Any, Any], bool] | None = None
         self.probe_variable: Callable[[], Any] | None = None
         self.carries = False
-        self._carriers: dict[str, Carrier] = {}
+        self._carriers: dict[tuple[str, str], Carrier] = {}
         self._probe_rows: dict[str, int] = {}
         self._probe_layers: dict[str, Any] = {}
         self._probe_gradients: list[Any] = []
@@ -157,22 +157,34 @@ class Capture:
 
     def carry(self, name: str, values: Any) -> bool:
         """Brings a layer output out of a loop or branch; says whether that can be done."""
-        if not self.carries or not Carrier.takes(values):
-            return False
-        if name not in self._carriers:
-            self._carriers[name] = Carrier(self.graph, values)
-        return self._carriers[name].add(values)
+        carrier = self._carrier("layer_outputs", name, values)
+        return carrier is not None and carrier.add(values)
 
-    def carried(self, name: str) -> Any:
-        """All that `carry` was given of an output, below each other; `None` where that is nothing."""
-        return self._carriers[name].all() if name in self._carriers else None
+    def _carrier(self, view: str, name: str, values: Any) -> Carrier | None:
+        if not self.carries or not Carrier.takes(values):
+            return None
+        if (view, name) not in self._carriers:
+            self._carriers[view, name] = Carrier(self.graph, values)
+        return self._carriers[view, name]
+
+    def carried(self, view: str, name: str) -> Any:
+        """All that came out of loops and branches of a row, below each other; `None` where that is nothing."""
+        carrier = self._carriers.get((view, name))
+        return None if carrier is None else carrier.all()
 
     def tap_in_loop(self, name: str, layer: Any, values: Any) -> Any | None:
         """Taps the gradient of a tensor inside a loop or branch; `None` where that cannot be done."""
+        carrier = self._carrier("output_gradients", name, values)
+        if carrier is not None:
+            return carrier.tap(values, lambda: self._note_gradient_in_loop(name, layer))
         tapped = None if self._probe is None else self._probe.tap(name, values)
         if tapped is not None:
             self._probe_layers[name] = layer
         return tapped
+
+    def _note_gradient_in_loop(self, name: str, layer: Any) -> None:
+        if not any(seen.values is None for seen in self.output_gradients.get(name, ())):
+            self.add_output_gradient(name, Seen(None, layer))
 
     def collect_probes(self) -> None:
         """Puts what the probes brought out of the loops among the output gradients; after the backward pass."""

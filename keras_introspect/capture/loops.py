@@ -1,12 +1,12 @@
 """Tensors inside loops and branches, and their gradients.
 
-No tensor gets out of a loop. What it is in each iteration is put into a TensorArray of the step's graph, from which all
-are taken after it.
+No tensor gets out of a loop. What it is in each iteration, or its gradient, is put into a TensorArray of the step's
+graph, from which all are taken after it.
 
-In the backward pass of a loop body no variable may be touched (TensorFlow #50170), and no tensor gets out. A probe lets
-sums out: a row of zeros enters the loop from the step's graph, each tap inside returns its sums as the gradient of that
-row, and automatic differentiation adds them up over the iterations. What arrives as the gradient of the probe is exact
-for sums; minimum, maximum and single channels cannot be had this way.
+XLA knows no such array. There, layer outputs are merged into variables. In the backward pass of a loop body no variable
+may be touched (TensorFlow #50170), so a probe lets sums out: a row of zeros enters the loop from the step's graph, each
+tap inside returns its sums as the gradient of that row, and automatic differentiation adds them up over the iterations.
+What arrives as the gradient of the probe is exact for sums; minimum, maximum and channels cannot be had this way.
 """
 
 from collections.abc import Callable
@@ -56,6 +56,18 @@ class Carrier:
         number = tf.raw_ops.TensorArraySizeV3(handle=self._handle, flow_in=self._flow)
         tf.raw_ops.TensorArrayWriteV3(handle=self._handle, index=number, value=values, flow_in=self._flow)
         return True
+
+    def tap(self, values: Any, note: Callable[[], None]) -> Any:
+        """The same tensor, whose gradient is taken in: `note` is called where that is traced."""
+
+        def gradient(dy: Any) -> tuple[Any, None]:
+            dense = early_twin(tf.convert_to_tensor(dy))
+            dense.set_shape(values.shape)
+            if self.add(dense):
+                note()
+            return dy, None
+
+        return with_gradient(values, tf.zeros([]), gradient)
 
     def all(self) -> Any:
         """The tensors of all iterations, after the loop: (sum of their first axes, ...)."""

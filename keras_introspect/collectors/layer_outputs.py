@@ -131,7 +131,7 @@ class LayerOutputs(LayerCollector):
         return outputs
 
     def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:
-        carried = capture.carried(name)
+        carried = capture.carried(self.key, name)
         if carried is not None:
             return group_of_calls(name, [Seen(carried, calls[0].layer)])
         spec, states = capture.loop_states[self.name, name]

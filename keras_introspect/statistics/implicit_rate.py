@@ -88,7 +88,7 @@ _MEDIAN = np.array([50.0])
 
 
 def _alike(piece: Piece) -> tuple[Piece, Piece]:
-    """What was done to the elements, and their gradients: of the same shape and dtype, so that both are bundled alike."""
+    """What was done to the elements, and their gradients, of the same shape and dtype: both are bundled alike."""
     update, gradient = (tf.cast(piece.beside[key], tf.float32) for key in ("update", "gradients"))
     shape = update.shape.merge_with(gradient.shape)
     return Piece(tf.ensure_shape(update, shape), piece.spec), Piece(tf.ensure_shape(gradient, shape), piece.spec)

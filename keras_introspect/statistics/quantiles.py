@@ -50,8 +50,8 @@ class Quantiles(Statistic):
     negative elements), from −1 to 1, zeros left out; `log_magnitude_mean` and `log_magnitude_std` of log10|x| over the
     non-zero elements. Over the finite elements of the observed steps.
 
-    Each step, up to `sample` elements of a tensor are drawn uniformly, without touching any random state of Keras or
-    TensorFlow, and counted, weighted by what they stand for, in bins a sixteenth of an octave wide between 2^-32 and
+    Each step, up to `sample` elements of a tensor are drawn, one anywhere in each of as many equal parts, without
+    touching any random state of Keras or TensorFlow, and counted, weighted by what they stand for, in bins a sixteenth of an octave wide between 2^-32 and
     2^8, an eighth from 2^-64 to 2^32, and half an octave beyond. So a quantile is off by no more than a bin in
     value, 1/16 of it in the inner range, and by about 50 / √(elements drawn in the epoch) percent in rank. Levels 0 and
     100 are exact: they are the minimum and maximum of all elements. A tensor of no more elements than `sample` is
