@@ -1,6 +1,7 @@
 """Every way of training a model that people have: the columns of the table."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -173,8 +174,13 @@ def _of_data(title: str, name: str, data: Callable[[Case], Changes]) -> None:
     mode(title, DATA)(train)
 
 
-def _generator(case: Case) -> Any:
-    yield from batches(case)
+def _generator(case: Case) -> Changes:
+    """One that goes on for all epochs: Keras asks the same generator for the batches of the next one."""
+    return {
+        **_nothing,
+        "x": (batch for _ in itertools.count() for batch in batches(case)),
+        "steps_per_epoch": len(list(batches(case))),
+    }
 
 
 def _frame(case: Case) -> Changes:
@@ -191,7 +197,7 @@ _of_data(
     "tf_data",
     lambda case: {**_nothing, "x": tf.data.Dataset.from_tensor_slices((case.x, case.y)).batch(8)},
 )
-_of_data("A generator", "generator", lambda case: {**_nothing, "x": _generator(case)})
+_of_data("A generator", "generator", _generator)
 _of_data("`keras.utils.PyDataset`", "py_dataset", lambda case: {**_nothing, "x": _Batches(batches(case))})
 _of_data("pandas", "pandas", _frame)
 
