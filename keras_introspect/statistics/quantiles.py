@@ -51,11 +51,11 @@ class Quantiles(Statistic):
     non-zero elements. Over the finite elements of the observed steps.
 
     Each step, up to `sample` elements of a tensor are drawn, one anywhere in each of as many equal parts, without
-    touching any random state of Keras or TensorFlow, and counted, weighted by what they stand for, in bins a sixteenth of an octave wide between 2^-32 and
-    2^8, an eighth from 2^-64 to 2^32, and half an octave beyond. So a quantile is off by no more than a bin in
-    value, 1/16 of it in the inner range, and by about 50 / √(elements drawn in the epoch) percent in rank. Levels 0 and
-    100 are exact: they are the minimum and maximum of all elements. A tensor of no more elements than `sample` is
-    counted whole.
+    touching any random state of Keras or TensorFlow, and counted, weighted by what they stand for, in bins a sixteenth
+    of an octave wide between 2^-32 and 2^8, an eighth from 2^-64 to 2^32, and half an octave beyond. So a quantile is
+    off by no more than a bin in value, 1/16 of it in the inner range, and by about 50 / √(elements drawn in the epoch)
+    percent in rank. Levels 0 and 100 are exact: they are the minimum and maximum of all elements. A tensor of no more
+    elements than `sample` is counted whole. Float64 values beyond the range of float32 count as infinite.
 
     State, one row of float32: the weight in each bin, then minimum and maximum. Merged by adding, and by the extremes.
     Binned like the DDSketch of Masson, Rim and Lee (2019), linearly within an octave.
