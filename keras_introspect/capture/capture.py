@@ -12,6 +12,7 @@ from keras_introspect.capture.internals import (
     calls_its_cell_for_shapes,
     current_graph,
     flatten_layers,
+    has_gradient_of_gradient,
     sublayers,
     tape_is_stopped,
 )
@@ -77,7 +78,7 @@ class Capture:
         learning_rate: of the first optimizer applied, as it was then.
         missed: (view, name) → why it could not be observed.
         phases: name of a layer → the values of `training` that it was called with, as far as they are no tensors.
-        carries: whether tensors are brought out of loops and branches: not under XLA.
+        carries: whether tensors are brought out of loops and branches: not under XLA; see `capture.loops`.
         loop_states: (collector, name) → (spec, states by statistic) of what was observed inside loops, and not carried.
     """
 
@@ -86,7 +87,8 @@ class Capture:
         self.observe_in_loop: Callable[[str, Any, Any], bool] | None = None
         self.probe_variable: Callable[[], Any] | None = None
         self.carries = False
-        self._carriers: dict[tuple[str, str], Carrier] = {}
+        self._twice_differentiated = False
+        self._carriers: dict[str, dict[Any, Carrier]] = {}
         self._probe_rows: dict[str, int] = {}
         self._probe_layers: dict[str, Any] = {}
         self._probe_gradients: list[Any] = []
@@ -134,6 +136,8 @@ class Capture:
         """Notes that a layer call begins; an outermost one gets a probe for the loops that may be inside it."""
         if not self._calls and self.graph is not None and self.in_step_graph() and sublayers(layer):
             self._probe = None
+            weights = layer.trainable_variables
+            self._twice_differentiated = bool(weights) and has_gradient_of_gradient(tf.convert_to_tensor(weights[0]))
             if self.wanted.output_gradients and self.probe_variable is not None and not tape_is_stopped():
                 variable = self.probe_variable()
                 if variable is not None:
@@ -157,34 +161,30 @@ class Capture:
 
     def carry(self, name: str, values: Any) -> bool:
         """Brings a layer output out of a loop or branch; says whether that can be done."""
-        carrier = self._carrier("layer_outputs", name, values)
-        return carrier is not None and carrier.add(values)
+        if not self.carries or self._twice_differentiated or has_gradient_of_gradient(values):
+            return False
+        if not Carrier.takes(values):
+            return False
+        carriers = self._carriers.setdefault(name, {})
+        kind = (not tape_is_stopped(), values.dtype, tuple(values.shape[1:]))
+        if kind not in carriers:
+            carriers[kind] = Carrier(self.graph, values)
+        carriers[kind].add(values)
+        return True
 
-    def _carrier(self, view: str, name: str, values: Any) -> Carrier | None:
-        if not self.carries or not Carrier.takes(values):
-            return None
-        if (view, name) not in self._carriers:
-            self._carriers[view, name] = Carrier(self.graph, values)
-        return self._carriers[view, name]
-
-    def carried(self, view: str, name: str) -> Any:
-        """All that came out of loops and branches of a row, below each other; `None` where that is nothing."""
-        carrier = self._carriers.get((view, name))
-        return None if carrier is None else carrier.all()
+    def carried(self, name: str) -> list[Any]:
+        """All that came out of loops and branches of an output, below each other: a tensor a shape."""
+        carriers = self._carriers.get(name, {})
+        # In a rematerialised layer, the forward pass that no tape records comes first, and is the one that counts.
+        recorded = all(kind[0] for kind in carriers)
+        return [carrier.all() for kind, carrier in carriers.items() if kind[0] is recorded]
 
     def tap_in_loop(self, name: str, layer: Any, values: Any) -> Any | None:
         """Taps the gradient of a tensor inside a loop or branch; `None` where that cannot be done."""
-        carrier = self._carrier("output_gradients", name, values)
-        if carrier is not None:
-            return carrier.tap(values, lambda: self._note_gradient_in_loop(name, layer))
         tapped = None if self._probe is None else self._probe.tap(name, values)
         if tapped is not None:
             self._probe_layers[name] = layer
         return tapped
-
-    def _note_gradient_in_loop(self, name: str, layer: Any) -> None:
-        if not any(seen.values is None for seen in self.output_gradients.get(name, ())):
-            self.add_output_gradient(name, Seen(None, layer))
 
     def collect_probes(self) -> None:
         """Puts what the probes brought out of the loops among the output gradients; after the backward pass."""

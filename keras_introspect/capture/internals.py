@@ -146,6 +146,14 @@ def with_gradient(tensor: Any, other: Any, gradient: Callable[[Any], tuple[Any, 
     return tapped
 
 
+def has_gradient_of_gradient(tensor: Any) -> bool:
+    """Whether a persistent tape, or several, watch a tensor: a gradient may be asked of its gradient.
+
+    Loops and branches then ask each resource that they are given what it holds, and a TensorArray cannot say.
+    """
+    return bool(pywrap_tfe.TFE_Py_TapeSetPossibleGradientTypes([tensor]) == 2)  # 0: none, 1: first order
+
+
 def is_ours(op: Any) -> bool:
     """Whether an operation was made in an `attribute_scope`."""
     try:

@@ -21,6 +21,7 @@ HEAD_REASON = (
 FUNCTION_REASON = "it is called inside a tf.function of its own, whose trace outlives the step"
 INTEGER_REASON = "it returns no floating-point tensor"
 LOOP_REASON = "it is called inside a loop or branch within the step"
+VARYING_REASON = "of its calls inside loops, those are not observed whose shape behind the first axis is not known"
 
 
 class LayerTaps:

@@ -1,12 +1,13 @@
 """Tensors inside loops and branches, and their gradients.
 
-No tensor gets out of a loop. What it is in each iteration, or its gradient, is put into a TensorArray of the step's
-graph, from which all are taken after it.
+No tensor gets out of a loop. What a layer returns in each iteration is put into a TensorArray of the step's graph, from
+which all are taken after it. XLA knows no such array, and neither can one be given to a loop of which the gradient of a
+gradient may be asked: there, layer outputs are merged into variables.
 
-XLA knows no such array. There, layer outputs are merged into variables. In the backward pass of a loop body no variable
-may be touched (TensorFlow #50170), so a probe lets sums out: a row of zeros enters the loop from the step's graph, each
-tap inside returns its sums as the gradient of that row, and automatic differentiation adds them up over the iterations.
-What arrives as the gradient of the probe is exact for sums; minimum, maximum and channels cannot be had this way.
+In the backward pass of a loop body no variable may be touched (TensorFlow #50170), and nothing keeps in order what is
+written to a TensorArray. A probe lets sums out: a row of zeros enters the loop from the step's graph, each tap inside
+returns its sums as the gradient of that row, and automatic differentiation adds them up over the iterations. What
+arrives as the gradient of the probe is exact for sums; minimum, maximum and single channels cannot be had this way.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ class Carrier:
         self._shape, self._dtype = values.shape[1:], _wide(values).dtype
         self._all: Any = None
         with graph.as_default():
-            self._handle, self._flow = tf.raw_ops.TensorArrayV3(
+            self._handle, _ = tf.raw_ops.TensorArrayV3(
                 size=0,
                 dtype=self._dtype,
                 element_shape=[None, *self._shape],
@@ -48,32 +49,17 @@ class Carrier:
         """Whether such a tensor can be carried."""
         return values.shape.rank not in (None, 0) and values.shape[1:].is_fully_defined()
 
-    def add(self, values: Any) -> bool:
-        """Takes the tensor of one iteration, in its body; says whether it is like the first one."""
-        values = _wide(values)
-        if not self.takes(values) or values.shape[1:] != self._shape or values.dtype != self._dtype:
-            return False
-        number = tf.raw_ops.TensorArraySizeV3(handle=self._handle, flow_in=self._flow)
-        tf.raw_ops.TensorArrayWriteV3(handle=self._handle, index=number, value=values, flow_in=self._flow)
-        return True
-
-    def tap(self, values: Any, note: Callable[[], None]) -> Any:
-        """The same tensor, whose gradient is taken in: `note` is called where that is traced."""
-
-        def gradient(dy: Any) -> tuple[Any, None]:
-            dense = early_twin(tf.convert_to_tensor(dy))
-            dense.set_shape(values.shape)
-            if self.add(dense):
-                note()
-            return dy, None
-
-        return with_gradient(values, tf.zeros([]), gradient)
+    def add(self, values: Any) -> None:
+        """Takes the tensor of one iteration, in its body: one like the first."""
+        flow = tf.zeros([])
+        number = tf.raw_ops.TensorArraySizeV3(handle=self._handle, flow_in=flow)
+        tf.raw_ops.TensorArrayWriteV3(handle=self._handle, index=number, value=_wide(values), flow_in=flow)
 
     def all(self) -> Any:
         """The tensors of all iterations, after the loop: (sum of their first axes, ...)."""
         if self._all is None:
             self._all, _ = tf.raw_ops.TensorArrayConcatV3(
-                handle=self._handle, flow_in=self._flow, dtype=self._dtype, element_shape_except0=self._shape
+                handle=self._handle, flow_in=tf.zeros([]), dtype=self._dtype, element_shape_except0=self._shape
             )
             self._all.set_shape([None, *self._shape])
         return self._all

@@ -211,7 +211,7 @@ def _dense_rows(gradient: Any) -> Seen:
     is_new = tf.concat([tf.zeros_like(indices[:1]), tf.cast(indices[1:] != indices[:-1], tf.int64)], axis=0)
     kept = tf.minimum(rows, looked_up)  # no more rows than these can differ; what stays empty of them is zero in truth
     summed = tf.math.unsorted_segment_sum(values, tf.cumsum(is_new), kept)
-    width = tf.size(values, tf.int64) // tf.maximum(looked_up, 1)
+    width = tf.reduce_prod(tf.shape(values, tf.int64)[1:])
     places = tf.math.unsorted_segment_max(indices, tf.cumsum(is_new), kept)  # of what stays empty, the lowest integer
     return Seen(summed, zeros=(rows - kept) * width, rows=tf.maximum(places, 0))
 

@@ -6,7 +6,7 @@ import keras
 
 from keras_introspect.capture import Capture, Seen, Wanted
 from keras_introspect.capture.internals import flatten_layers
-from keras_introspect.capture.layers import INTEGER_REASON
+from keras_introspect.capture.layers import INTEGER_REASON, VARYING_REASON
 from keras_introspect.collectors.base import Collector, Group, group_of_calls
 from keras_introspect.errors import unknown_name
 from keras_introspect.statistics import Piece
@@ -131,8 +131,10 @@ class LayerOutputs(LayerCollector):
         return outputs
 
     def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:
-        carried = capture.carried(self.key, name)
-        if carried is not None:
-            return group_of_calls(name, [Seen(carried, calls[0].layer)])
+        carried = capture.carried(name)
+        if carried:
+            if (self.name, name) in capture.loop_states:
+                capture.missed[(self.key, f"{name} (in loops)")] = VARYING_REASON
+            return group_of_calls(name, [Seen(values, calls[0].layer) for values in carried])
         spec, states = capture.loop_states[self.name, name]
         return [Piece(None, spec, states=states)]

@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras_introspect.capture import Capture, Seen, Wanted
 from keras_introspect.capture.layers import HEAD_REASON
 from keras_introspect.capture.optimizers import unscaled
-from keras_introspect.collectors.base import Group, group_of_calls
+from keras_introspect.collectors.base import Group
 from keras_introspect.collectors.layer_outputs import LayerCollector
 from keras_introspect.statistics import Moments, Piece, TensorSpec
 
@@ -39,9 +39,6 @@ class OutputGradients(LayerCollector):
         }
 
     def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:
-        carried = capture.carried(self.key, name)
-        if carried is not None:
-            return group_of_calls(name, [Seen(unscaled(carried, capture.loss_scale), calls[0].layer)])
         count, total, squares, total_abs, nonfinite, nonzero = tf.unstack(tf.add_n([call.sums for call in calls]))
         if capture.loss_scale is not None:
             scale = tf.cast(capture.loss_scale, tf.float64)

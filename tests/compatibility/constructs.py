@@ -347,7 +347,7 @@ def time_distributed(kit: Kit) -> Case:
     return Case(kit.Model(inputs, layers.Dense(1, name="head")(h)), numbers(4, 5, 5, 1), numbers(1))
 
 
-@construct("Convolutional LSTM", SEQUENCES, partial=NO_GRADIENT)
+@construct("Convolutional LSTM", SEQUENCES, partial=ONLY_SUMS)
 def convolutional_lstm(kit: Kit) -> Case:
     inputs = keras.Input((3, 5, 5, 1))
     h = layers.ConvLSTM1D(2, 3, name="lstm")(layers.Reshape((3, 5, 5), name="rows")(inputs))
@@ -355,7 +355,7 @@ def convolutional_lstm(kit: Kit) -> Case:
     return Case(kit.Model(inputs, layers.Dense(1, name="head")(h)), numbers(3, 5, 5, 1), numbers(1))
 
 
-@construct("Recurrent encoder and decoder, states handed over", SEQUENCES, partial=NO_GRADIENT)
+@construct("Recurrent encoder and decoder, states handed over", SEQUENCES, partial=ONLY_SUMS)
 def encoder_decoder(kit: Kit) -> Case:
     source, target = keras.Input((4, 3)), keras.Input((3, 2))
     _, h, c = layers.LSTM(4, return_state=True, name="encoder")(source)
@@ -434,7 +434,7 @@ def attention_scores(kit: Kit) -> Case:
 TENSORS = "Kinds of tensors"
 
 
-@construct("Masks: `Embedding(mask_zero=True)`, `Masking`", TENSORS, partial=NO_GRADIENT)
+@construct("Masks: `Embedding(mask_zero=True)`, `Masking`", TENSORS, partial=ONLY_SUMS)
 def masks(kit: Kit) -> Case:
     tokens, values = keras.Input((5,), dtype="int32"), keras.Input((5, 3))
     one = layers.GRU(3, name="gru")(layers.Embedding(7, 4, mask_zero=True, name="tokens")(tokens))

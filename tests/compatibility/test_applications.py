@@ -39,12 +39,12 @@ def test_every_family_is_in_the_list() -> None:
     assert named - NOT_FAMILIES == set(FAMILIES)
 
 
-@pytest.mark.long
-# The last bits differ. Perhaps because grappler regroups sums of gradients where it reckons that memory is short, by a limit
-# of 256 MiB for a CPU: what is observed counts too. Strict: we want to learn when it heals.
+# The last bits differ, perhaps because grappler regroups sums of gradients where it reckons that memory is short: what
+# is observed counts too. Strict: we want to learn when it heals.
 BITS_DIFFER = {"inception_resnet_v2"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "family",
     [
