@@ -136,7 +136,7 @@ class Capture:
         """Notes that a layer call begins; an outermost one gets a probe for the loops that may be inside it."""
         if not self._calls and self.graph is not None and self.in_step_graph() and sublayers(layer):
             self._probe = None
-            weights = layer.trainable_variables
+            weights = layer.trainable_variables if self.carries else []
             self._twice_differentiated = bool(weights) and has_gradient_of_gradient(tf.convert_to_tensor(weights[0]))
             if self.wanted.output_gradients and self.probe_variable is not None and not tape_is_stopped():
                 variable = self.probe_variable()
@@ -172,12 +172,12 @@ class Capture:
         carriers[kind].add(values)
         return True
 
-    def carried(self, name: str) -> list[Any]:
-        """All that came out of loops and branches of an output, below each other: a tensor a shape."""
+    def carried(self, name: str) -> list[tuple[Any, Any]]:
+        """All that came out of loops and branches of an output, and what came last: a pair a shape."""
         carriers = self._carriers.get(name, {})
         # In a rematerialised layer, the forward pass that no tape records comes first, and is the one that counts.
         recorded = all(kind[0] for kind in carriers)
-        return [carrier.all() for kind, carrier in carriers.items() if kind[0] is recorded]
+        return [carrier.all for kind, carrier in carriers.items() if kind[0] is recorded]
 
     def tap_in_loop(self, name: str, layer: Any, values: Any) -> Any | None:
         """Taps the gradient of a tensor inside a loop or branch; `None` where that cannot be done."""

@@ -10,6 +10,7 @@ returns its sums as the gradient of that row, and automatic differentiation adds
 arrives as the gradient of the probe is exact for sums; minimum, maximum and single channels cannot be had this way.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +33,7 @@ class Carrier:
     """
 
     def __init__(self, graph: Any, values: Any) -> None:
-        self._shape, self._dtype = values.shape[1:], _wide(values).dtype
-        self._all: Any = None
+        self._shape, self._dtype = values.shape[1:], values.dtype
         with graph.as_default():
             self._handle, _ = tf.raw_ops.TensorArrayV3(
                 size=0,
@@ -53,16 +53,17 @@ class Carrier:
         """Takes the tensor of one iteration, in its body: one like the first."""
         flow = tf.zeros([])
         number = tf.raw_ops.TensorArraySizeV3(handle=self._handle, flow_in=flow)
-        tf.raw_ops.TensorArrayWriteV3(handle=self._handle, index=number, value=_wide(values), flow_in=flow)
+        tf.raw_ops.TensorArrayWriteV3(handle=self._handle, index=number, value=values, flow_in=flow)
 
-    def all(self) -> Any:
-        """The tensors of all iterations, after the loop: (sum of their first axes, ...)."""
-        if self._all is None:
-            self._all, _ = tf.raw_ops.TensorArrayConcatV3(
-                handle=self._handle, flow_in=tf.zeros([]), dtype=self._dtype, element_shape_except0=self._shape
-            )
-            self._all.set_shape([None, *self._shape])
-        return self._all
+    @functools.cached_property
+    def all(self) -> tuple[Any, Any]:
+        """After the loop: the tensors of all iterations, (sum of their first axes, ...), and that of the last one."""
+        rows, lengths = tf.raw_ops.TensorArrayConcatV3(
+            handle=self._handle, flow_in=tf.zeros([]), dtype=self._dtype, element_shape_except0=self._shape
+        )
+        rows.set_shape([None, *self._shape])
+        last = tf.reduce_sum(lengths[-1:])  # of no iteration, none
+        return rows, rows[tf.shape(rows, tf.int64)[0] - last :]
 
 
 class Probe:
@@ -99,10 +100,6 @@ class Probe:
 
         # tf.custom_gradient would let the loop keep the tensor for the backward pass; then it is fused with nothing.
         return with_gradient(values, self._zeros, gradient)
-
-
-def _wide(values: Any) -> Any:
-    return values if values.dtype in (tf.float32, tf.float64) else tf.cast(values, tf.float32)
 
 
 def _sums(values: Any) -> Any:

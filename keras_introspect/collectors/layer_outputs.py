@@ -135,6 +135,7 @@ class LayerOutputs(LayerCollector):
         if carried:
             if (self.name, name) in capture.loop_states:
                 capture.missed[(self.key, f"{name} (in loops)")] = VARYING_REASON
-            return group_of_calls(name, [Seen(values, calls[0].layer) for values in carried])
+            group = group_of_calls(name, [Seen(values, calls[0].layer) for values, _ in carried])
+            return [p._replace(beside={"newest": last}) for p, (_, last) in zip(group, carried, strict=True)]
         spec, states = capture.loop_states[self.name, name]
         return [Piece(None, spec, states=states)]

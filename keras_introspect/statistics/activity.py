@@ -126,7 +126,7 @@ def _nonzero(bundle: Bundle, context: Context) -> list[Any]:
     """Non-zero elements of each channel and position: float64, (members, channels) and (members, positions)."""
     spec = bundle.spec
     rank, members = len(spec.shape), len(bundle.members)
-    nonzero = tf.cast(bundle.values if bundle.owners is None else bundle.rows, tf.bool)  # NaN is not zero
+    nonzero = tf.cast(bundle.elements, tf.bool)  # NaN is not zero
     if spec.channel_axis is None:
         if members == 1:
             nonzero = tf.reshape(nonzero, [1, -1, 1])

@@ -196,8 +196,12 @@ def flat(values: Any, context: Context | None = None) -> Any:
     """As one vector, in float32 or wider: sums in float16 overflow, in bfloat16 they stall."""
     if context is not None:
         return context.shared("flat", values, flat)
-    vector = values if values.shape.rank == 1 else tf.raw_ops.Reshape(tensor=values, shape=[-1])
-    return vector if vector.dtype in (tf.float32, tf.float64) else tf.cast(vector, tf.float32)
+    return wide(values if values.shape.rank == 1 else tf.raw_ops.Reshape(tensor=values, shape=[-1]))
+
+
+def wide(values: Any) -> Any:
+    """In float32 or wider."""
+    return values if values.dtype in (tf.float32, tf.float64) else tf.cast(values, tf.float32)
 
 
 def sizes(vectors: Sequence[Any]) -> Any:

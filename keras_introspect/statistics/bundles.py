@@ -1,12 +1,12 @@
 """Tensors that are read together: many small ones cost more in operations than in arithmetic."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import VECTOR, WIDE_VECTOR, Context, Piece, branch, flat, once
+from keras_introspect.statistics.base import VECTOR, WIDE_VECTOR, Context, Piece, branch, flat, once, unless, wide
 from keras_introspect.statistics.spec import TensorSpec
 
 MANY_COLUMNS = 1024  # from so many on, a branch that saves a pass is worth what it costs in tracing
@@ -41,9 +41,9 @@ class Bundle(NamedTuple):
     negative: bool
 
     @property
-    def rows(self) -> Any:
-        """Of rows below each other: without the last one."""
-        return self.values[:-1]
+    def elements(self) -> Any:
+        """The values; of rows below each other, without the last one."""
+        return self.values if self.owners is None else self.values[:-1]
 
     @property
     def is_stack(self) -> bool:
@@ -63,7 +63,8 @@ class Bundle(NamedTuple):
 def bundles(pieces: Sequence[Piece], context: Context) -> list[Bundle]:
     """Pieces that have values, those that fit together in one bundle; every piece is in one of them."""
     name = f"bundles of {[id(piece.values) for piece in pieces]}"
-    return context.shared(name, pieces[0].values, lambda _: _bundled(pieces, context))
+    # With the pieces, which are kept: no id is used twice.
+    return context.shared(name, pieces[0].values, lambda _: (pieces, _bundled(pieces, context)))[1]
 
 
 def _bundled(pieces: Sequence[Piece], context: Context) -> list[Bundle]:
@@ -95,18 +96,14 @@ def _bundle(members: Sequence[int], pieces: Sequence[Piece], context: Context) -
     if shape.is_fully_defined():
         layout = [len(tensors), 1, shape[0]] if shape.rank == 1 else [len(tensors), shape[0], columns_of(tensors[0])]
         stacked = tf.reshape(tf.stack(tensors), layout)
-        return Bundle(tuple(members), _wide(stacked), None, None, tensors[0].shape, spec, negative)
+        return Bundle(tuple(members), wide(stacked), None, None, tensors[0].shape, spec, negative)
     columns = columns_of(tensors[0])
     matrices = [x if shape.rank == 2 else tf.raw_ops.Reshape(tensor=x, shape=[-1, columns]) for x in tensors]
-    rows = _wide(tf.concat([*matrices, tf.zeros([1, columns], matrices[0].dtype)], axis=0))
+    rows = wide(tf.concat([*matrices, tf.zeros([1, columns], matrices[0].dtype)], axis=0))
     lengths = tf.stack([matrix_shape[0] for matrix_shape in tf.shape_n(matrices)])
     places = tf.range(tf.shape(rows)[0] - 1)
     owners = tf.searchsorted(tf.cumsum(lengths), places, side="right")
     return Bundle(tuple(members), rows, owners, lengths, shape, spec, negative)
-
-
-def _wide(x: Any) -> Any:
-    return x if x.dtype in (tf.float32, tf.float64) else tf.cast(x, tf.float32)
 
 
 def in_order(parts: Sequence[Any], found: Sequence[Bundle], rows: Sequence[int] | None = None) -> Any:
@@ -127,7 +124,17 @@ def in_order(parts: Sequence[Any], found: Sequence[Bundle], rows: Sequence[int] 
     return tf.dynamic_stitch(np.split(places, np.cumsum(lengths)[:-1]), parts)
 
 
-def vectors_of(found: Sequence[Bundle], values: Sequence[Any], lengths: Sequence[Any]) -> list[Any]:
+def unless_exact(exact: Any, state: Any, carefully: Callable[..., Any], found: Sequence[Bundle], *args: Any) -> Any:
+    """`state` where the condition holds, else `carefully(vectors, *args)` of the pieces as single vectors."""
+    values, lengths = [b.values for b in found], [b.lengths for b in found if b.lengths is not None]
+
+    def redo(values: Sequence[Any], lengths: Sequence[Any], *args: Any) -> Any:
+        return carefully(_vectors_of(found, values, lengths), *args)
+
+    return unless(exact, state, redo, values, lengths, *args)
+
+
+def _vectors_of(found: Sequence[Bundle], values: Sequence[Any], lengths: Sequence[Any]) -> list[Any]:
     """The pieces as single vectors again, from the values and, where there are some, the lengths of their bundles."""
     vectors: dict[int, Any] = {}
     remaining = iter(lengths)
@@ -172,7 +179,7 @@ def _sums_of_bundle(bundle: Bundle, context: Context) -> Any:
 def _computed_sums(bundle: Bundle, context: Context) -> Any:
     if len(bundle.members) == 1:
         return _sums(bundle.values, bundle.negative, context)[None]
-    x = bundle.values if bundle.owners is None else bundle.rows
+    x = bundle.elements
     total = tf.cast(bundle.sums(x), tf.float64)
     squares = _squares_by_column(bundle, context)
     low = tf.reduce_min(bundle.sums(x, "min"), axis=1)
@@ -184,7 +191,7 @@ def _computed_sums(bundle: Bundle, context: Context) -> Any:
 def _squares_by_column(bundle: Bundle, context: Context) -> Any:
     if bundle.owners is None and not context.xla:  # which does not know the operation
         return tf.square(tf.cast(tf.raw_ops.EuclideanNorm(input=bundle.values, axis=[1]), tf.float64))
-    return tf.cast(bundle.sums(tf.square(bundle.values if bundle.owners is None else bundle.rows)), tf.float64)
+    return tf.cast(bundle.sums(tf.square(bundle.elements)), tf.float64)
 
 
 def _squares_of_bundle(bundle: Bundle, context: Context) -> Any:
@@ -199,7 +206,7 @@ def _magnitudes_of_bundle(bundle: Bundle, context: Context) -> Any:
     if len(bundle.members) == 1:
         vector = flat(bundle.values, context)
         return (_wide_magnitudes(vector) if vector.dtype == tf.float64 else _magnitudes(vector))[None]
-    sums = bundle.sums(tf.abs(bundle.values if bundle.owners is None else bundle.rows))
+    sums = bundle.sums(tf.abs(bundle.elements))
     return tf.reduce_sum(tf.cast(sums, tf.float64), axis=1)
 
 

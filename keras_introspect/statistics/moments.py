@@ -1,6 +1,5 @@
 """Count, mean, deviation, norms and extremes."""
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -16,10 +15,9 @@ from keras_introspect.statistics.base import (
     Statistic,
     branch,
     once,
-    unless,
     zeros_of,
 )
-from keras_introspect.statistics.bundles import Bundle, bundles, magnitudes_of, sizes, sums_of, vectors_of
+from keras_introspect.statistics.bundles import bundles, magnitudes_of, sizes, sums_of, unless_exact
 from keras_introspect.statistics.spec import TensorSpec
 
 # Where the deviation is less than a fifth of the mean, a float32 sum of squares has lost digits of it.
@@ -85,9 +83,7 @@ class Moments(Statistic):
 
         step = tf.cast(context.step, tf.float64)
         found = bundles(pieces, context)
-        values, lengths = [b.values for b in found], [b.lengths for b in found if b.lengths is not None]
-        carefully = functools.partial(_carefully, found)
-        state = unless(tf.reduce_all(exact), state, carefully, state, exact, step, values, lengths)
+        state = unless_exact(tf.reduce_all(exact), state, _carefully, found, state, exact, step)
         zeros = zeros_of(pieces)
         if zeros is None:
             return state
@@ -142,11 +138,8 @@ class Moments(Statistic):
         return tf.stack([count, mean, m2, total_abs, none, -none, nonfinite, none])[None]
 
 
-def _carefully(
-    found: Sequence[Bundle], state: Any, exact: Any, step: Any, values: Sequence[Any], lengths: Sequence[Any]
-) -> Any:
+def _carefully(vectors: Sequence[Any], state: Any, exact: Any, step: Any) -> Any:
     """The states of some tensors, those that are not exact taken again."""
-    vectors = vectors_of(found, values, lengths)
     rows, flags = (tf.unstack(tensor, num=len(vectors)) for tensor in (state, exact))
     right = tf.stack([_corrected(*row) for row in zip(flags, vectors, rows, strict=True)])
     first = tf.where(right[:, 6] > 0, step, tf.constant(math.inf, tf.float64))

@@ -18,10 +18,9 @@ from keras_introspect.statistics.base import (
     Statistic,
     flat,
     once,
-    unless,
     zeros_of,
 )
-from keras_introspect.statistics.bundles import Bundle, bundles, in_order, sizes, sums_of, vectors_of
+from keras_introspect.statistics.bundles import Bundle, bundles, in_order, sizes, sums_of, unless_exact
 from keras_introspect.statistics.spec import TensorSpec
 
 DEFAULT_LEVELS = (0.0, 12.5, 25.0, 37.5, 50.0, 62.5, 75.0, 87.5, 100.0)
@@ -280,7 +279,7 @@ def _sample(bundle: Bundle, uniform: Any, context: Context) -> tuple[Any, Any]:
 def _sample_of_rows(bundle: Bundle, uniform: Any) -> Sample:
     """The same of each member of a bundle of rows, at once; no wider than the largest of them needs."""
     most = uniform.shape[0]
-    lengths = bundle.lengths * bundle.rows.shape[1]
+    lengths = bundle.lengths * bundle.elements.shape[1]
     width = tf.minimum(most, tf.reduce_max(lengths))
     size = lengths[:, None]
     scaled = tf.cast(uniform[None, :width] * tf.cast(size, tf.float64), tf.int32)
@@ -300,7 +299,7 @@ def _all_elements(bundle: Bundle, context: Context) -> list[Sample]:
     if bundle.owners is None:
         x = bundle.values if members > 1 else flat(bundle.values, context)
         return [Sample([bundle], tf.reshape(tf.cast(x, tf.float32), [members, -1]), None)]
-    vectors = tf.split(bundle.rows, bundle.lengths, num=members)
+    vectors = tf.split(bundle.elements, bundle.lengths, num=members)
     parts = [bundle._replace(members=(i,)) for i in bundle.members]
     return [Sample([p], tf.reshape(tf.cast(x, tf.float32), [1, -1]), None) for p, x in zip(parts, vectors, strict=True)]
 
@@ -339,13 +338,11 @@ def _finite_ends(x: Any) -> Any:
 def _extremes(pieces: Sequence[Piece], zeros: Any, context: Context) -> Any:
     """Minimum and maximum of all finite elements: float32, shape (P, 2)."""
     sums = sums_of(pieces, context)
-    found = bundles(pieces, context)
     nothing = sizes(pieces)[:, None] == 0.0
     none = tf.constant([[math.inf, -math.inf]], tf.float32)
     ends = tf.where(nothing, none, tf.cast(sums[:, 2:], tf.float32))
     finite = tf.reduce_all(nothing | tf.math.is_finite(sums))
-    values, lengths = [b.values for b in found], [b.lengths for b in found if b.lengths is not None]
-    ends = unless(finite, ends, functools.partial(_all_finite_ends, found), values, lengths)
+    ends = unless_exact(finite, ends, _all_finite_ends, bundles(pieces, context))
     if zeros is None:
         return ends
     low, high = ends[:, 0], ends[:, 1]
@@ -353,8 +350,8 @@ def _extremes(pieces: Sequence[Piece], zeros: Any, context: Context) -> Any:
     return tf.stack([tf.where(some, tf.minimum(low, 0.0), low), tf.where(some, tf.maximum(high, 0.0), high)], axis=1)
 
 
-def _all_finite_ends(found: Sequence[Bundle], values: Sequence[Any], lengths: Sequence[Any]) -> Any:
-    return tf.stack([_finite_ends(tf.cast(x, tf.float32)) for x in vectors_of(found, values, lengths)])
+def _all_finite_ends(vectors: Sequence[Any]) -> Any:
+    return tf.stack([_finite_ends(tf.cast(x, tf.float32)) for x in vectors])
 
 
 def _scaled(uniform: Any, size: Any) -> Any:

@@ -64,15 +64,16 @@ class Values(Statistic):
         return tf.concat([self._state(piece) for piece in pieces], axis=0)
 
     def _state(self, piece: Piece) -> Any:
-        values = piece.values[0] if piece.spec.batched else piece.values
-        if self.slices:
-            values = values[self.slices[: len(values.shape)]]
+        values = piece.beside.get("newest", piece.values)  # of what ran in a loop, the last turn
+        of_sample = [slice(1)] if piece.spec.batched else []
+        slices = self.slices[: len(values.shape) - len(of_sample)]
+        values = values[tuple([*of_sample, *slices])] if of_sample or slices else values
         values = tf.cast(flat(values), tf.float32)
         size = tf.size(values, tf.int64)  # a product of two sizes leaves int32
         number = tf.minimum(size, self.elements)
         taken = tf.gather(values, tf.range(number) * size // tf.maximum(number, 1))
         padded = tf.pad(taken, [[0, self.elements - number]], constant_values=math.nan)
-        return tf.stack([padded, tf.ones(self.elements)], axis=-1)
+        return tf.stack([padded, tf.fill([self.elements], tf.cast(size > 0, tf.float32))], axis=-1)
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
         return xp.where(b[..., 1:] > 0, b, a)
