@@ -12,7 +12,6 @@ from keras_introspect.capture import Capture, LayerNames, LayerTaps, MetricTaps,
 from keras_introspect.capture.internals import attribute_scope, flatten_layers
 from keras_introspect.capture.loops import SUMS
 from keras_introspect.capture.optimizers import observe_gradients, several_replicas
-from keras_introspect.capture.twins import twin
 from keras_introspect.collectors import Collector, StepMetrics
 from keras_introspect.collectors.base import Group, group_of_calls
 from keras_introspect.reading import Reading, key_of
@@ -106,7 +105,7 @@ class Observer:
         capture = self._capture(model, Wanted(outputs=True), names, self._inference)
         capture.iterations = tf.identity(tf.convert_to_tensor(self._evaluated))
         with activate(capture), layer_taps:
-            logs = test_step(data)
+            logs = capture.logs = test_step(data)
         with attribute_scope():
             self._accumulate(model, capture, self._inference)
             # Not in the call in which a generator turns out to be at its end.
@@ -154,7 +153,7 @@ class Observer:
             elif collector.accumulated or collector.per_step:
                 groups = collector.groups(capture)
                 if not self._xla:  # under XLA no bits are promised
-                    groups = [[_apart(piece) for piece in group] for group in groups]
+                    groups = [[_apart(capture, piece) for piece in group] for group in groups]
                 if groups:
                     self._accumulate_groups(collector, groups, capture.iterations)
 
@@ -363,10 +362,10 @@ def _each(every: int, iterations: Any, observe: Callable[[], None]) -> None:
         tf.cond(tf.equal(iterations % every, 0), observe, lambda: None)
 
 
-def _apart(piece: Piece) -> Piece:
+def _apart(capture: Capture, piece: Piece) -> Piece:
     """The piece with tensors that grappler does not see as those of the training."""
-    beside = {key: twin(value) if tf.is_tensor(value) else value for key, value in piece.beside.items()}
-    return piece._replace(values=twin(piece.values), beside=beside)
+    beside = {key: capture.apart(value) if tf.is_tensor(value) else value for key, value in piece.beside.items()}
+    return piece._replace(values=capture.apart(piece.values), beside=beside)
 
 
 def _before_head(model: Any, output: Any) -> Any:

@@ -44,6 +44,7 @@ def embedding(observe: Any) -> dict[str, Any]:
 
 def deep() -> dict[str, Any]:
     """A chain of dense layers, each observed."""
+    keras.utils.set_random_seed(1)
     inputs = hidden = keras.Input((8,))
     for i in range(DEPTH):
         step = keras.layers.Dense(8, activation="tanh", name=f"layer{i}")(hidden)

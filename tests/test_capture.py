@@ -25,7 +25,7 @@ from keras_introspect.capture.internals import (
     tape_is_stopped,
 )
 from keras_introspect.capture.optimizers import loss_scale
-from keras_introspect.capture.twins import twin
+from keras_introspect.capture.twins import needed, twin
 
 # --- the private names ---
 
@@ -164,25 +164,60 @@ def test_layers_without_a_path_are_named_beside_their_siblings() -> None:
 
 def test_a_twin_is_made_only_of_what_grappler_regroups() -> None:
     @tf.function
-    def step(x: Any, y: Any) -> None:
-        with attribute_scope():
-            product = twin(x * y)
-        assert is_ours(product.op)
-        lonely = x * y
-        _ = lonely * 2.0
-        with attribute_scope():
-            assert twin(lonely) is not lonely
-        shared = x * y
-        _ = shared * 2.0, tf.nn.relu(shared)
-        assert twin(shared) is shared
+    def step(x: Any, y: Any) -> Any:
+        unused, lonely, shared, otherwise_dead = x * y, x * y, x * y, x * y
         dense = tf.matmul(x[None], y[:, None]) + 1.0
-        _ = tf.nn.relu(dense)
-        assert twin(dense) is dense
-        assert twin(tf.nn.relu(x)) is not None
+        _ = tf.nn.tanh(otherwise_dead)
+        results = lonely * 2.0, shared * 2.0, tf.nn.relu(shared), tf.nn.relu(dense), otherwise_dead * 2.0
+        with attribute_scope():
+            live = needed(current_graph(), results)
+            assert is_ours(twin(unused, live).op)
+            for copied in (lonely, otherwise_dead):
+                assert is_ours(twin(copied, live).op)
+            for kept in (shared, dense, results[2]):
+                assert twin(kept, live) is kept
+        return results
 
     step(tf.ones(3), tf.ones(3))
     eager = tf.ones(2) * 3.0
-    assert twin(eager) is eager
+    assert twin(eager, set()) is eager
+
+
+def test_tensorflow_adds_up_in_an_order_that_depends_on_who_else_reads() -> None:
+    """What the README says of sums of three; if this fails, TensorFlow has mended it."""
+    terms = [np.random.default_rng(i).normal(size=(16, 5)).astype("float32") for i in range(3)]
+
+    def added(*also_read: int) -> np.ndarray:
+        @tf.function(autograph=False)
+        def step(*values: Any) -> Any:
+            made = [value * 1.1 for value in values]
+            return tf.add_n(made), [made[i] for i in also_read]
+
+        return step(*terms)[0].numpy()
+
+    assert (added() == added(0)).all()
+    assert (added() != added(0, 1)).any()
+
+
+def test_what_a_step_needs() -> None:
+    """What is returned, and what something is done with; not what is dropped, nor what only we do."""
+    counter = tf.Variable(0.0)
+    names = {}
+
+    @tf.function
+    def step(x: Any) -> Any:
+        returned, assigned, dropped, ours = (tf.add(x, 1.0, name=name) for name in ("r", "a", "d", "o"))
+        counter.assign(assigned)
+        _ = dropped * 2.0
+        with attribute_scope():
+            counter.assign(ours)
+        live = needed(current_graph(), {"loss": returned})
+        names.update(r=returned.op.name in live, a=assigned.op.name in live)
+        names.update(d=dropped.op.name in live, o=ours.op.name in live)
+        return returned
+
+    step(tf.constant(1.0))
+    assert names == {"r": True, "a": True, "d": False, "o": False}
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "nesterov", "adam", "accumulating", "clipped"])
@@ -223,7 +258,9 @@ def _frozen(layer: Any) -> Any:
     return layer
 
 
-@pytest.mark.parametrize("kind", ["sum of three", "tanh", "elu", "frozen tanh", "convolution and elu", "residual"])
+@pytest.mark.parametrize(
+    "kind", ["sum of three", "tanh", "elu", "frozen tanh", "convolution and elu", "residual", "mean of sums"]
+)
 def test_what_grappler_fuses_and_regroups_keeps_its_bits(kind: str) -> None:
     def build() -> tuple[Any, Any]:
         inputs = keras.Input((6, 6, 2))
@@ -234,6 +271,8 @@ def test_what_grappler_fuses_and_regroups_keeps_its_bits(kind: str) -> None:
             h = layers.LayerNormalization()(h)
         elif kind == "convolution and elu":
             h = layers.Activation("elu")(h)
+        elif kind == "mean of sums":  # the gradient of the divisor is traced, and used by nobody
+            h = layers.Add()([layers.Average()([layers.Add()([h, h]), layers.Conv2D(4, 1)(inputs)]), h])
         elif kind == "residual":
             for _ in range(2):
                 inner = layers.Conv2D(4, 3, padding="same", activation="relu")(layers.BatchNormalization()(h))

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -17,6 +17,7 @@ from keras_introspect.capture.internals import (
     tape_is_stopped,
 )
 from keras_introspect.capture.loops import Carrier, Probe
+from keras_introspect.capture.twins import needed, twin
 
 _ACTIVE = threading.local()
 
@@ -114,6 +115,7 @@ class Capture:
         self.iterations: Any = None
         self.loss_scale: Any = None
         self.applying = False
+        self._needed: Set[str] | None = None
 
     def in_step_graph(self) -> bool:
         return current_graph() is self.graph
@@ -197,6 +199,14 @@ class Capture:
         """Whether its optimizer moved a variable in the step: not while it accumulates gradients, or skips a step."""
         optimizer, before = self.optimizers[id(variable)]
         return tf.not_equal(tf.convert_to_tensor(optimizer.iterations), before)
+
+    def apart(self, tensor: Any) -> Any:
+        """An observed tensor as grappler does not see it used; once the step is traced to its end."""
+        if self.graph is None:
+            return tensor
+        if self._needed is None:
+            self._needed = needed(self.graph, self.logs)
+        return twin(tensor, self._needed)
 
     def keep_value(self, variable: Any) -> None:
         """Keeps a variable's value as it is now, unless an earlier one is kept."""

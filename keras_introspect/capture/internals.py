@@ -36,6 +36,7 @@ __all__ = [
     "inside_control_flow_of",
     "is_not_a_real_call",
     "is_ours",
+    "is_stateful",
     "is_validation_of_fit",
     "own_variables",
     "spans_workers",
@@ -160,6 +161,11 @@ def is_ours(op: Any) -> bool:
         return bool(op.get_attr(_ATTRIBUTE))
     except ValueError:
         return False
+
+
+def is_stateful(op: Any) -> bool:
+    """Whether running an operation does something, or depends on something done: such are never pruned."""
+    return bool(op._is_stateful)
 
 
 def hides_logits(tensor: Any) -> bool:

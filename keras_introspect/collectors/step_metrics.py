@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from keras_introspect.capture import Capture, Wanted
 from keras_introspect.capture.metrics import values_of_step
-from keras_introspect.capture.twins import twin
 from keras_introspect.collectors.base import Collector, Group
 from keras_introspect.statistics.quantiles import DEFAULT_LEVELS, checked_levels
 
@@ -56,7 +55,7 @@ class StepMetrics(Collector):
         values = values_of_step(capture)
         if capture.learning_rate is not None:
             values.setdefault("learning_rate", tf.cast(capture.learning_rate, tf.float64))
-        gradients = [twin(seen.values) for _, calls in capture.gradients.values() for seen in calls]
+        gradients = [capture.apart(seen.values) for _, calls in capture.gradients.values() for seen in calls]
         if gradients:
             squares = [tf.cast(2.0 * tf.nn.l2_loss(tf.cast(g, tf.float32)), tf.float64) for g in gradients]
             values.setdefault("gradient_norm", tf.sqrt(tf.add_n(squares)))

@@ -1,5 +1,6 @@
 """Training one case three ways: plain Keras, ours, and plain Keras under the spies."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -59,6 +60,7 @@ class Construct:
         oracle: builds what the spies watch, where that is not the case itself (rematerialised layers run twice).
         tolerance: relative, between an eager step and a traced one.
         may_be_partial: whether anything may be unobserved, if only a reason is given.
+        repeatable: whether plain Keras, trained twice, comes to the same bits; else weights are compared to rounding.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Construct:
     oracle: Callable[[Kit], Case] | None = None
     tolerance: float = 1e-5
     may_be_partial: bool = False
+    repeatable: bool = True
 
 
 def collectors() -> list[Any]:
@@ -77,10 +80,16 @@ def collectors() -> list[Any]:
     return [kind(STATISTICS) for kind in kinds]
 
 
-def prepared(build: Callable[[Kit], Case], kit: Kit, seed: int = 3) -> Case:
+def prepared(
+    build: Callable[[Kit], Case],
+    kit: Kit,
+    scope: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    seed: int = 3,
+) -> Case:
     keras.utils.clear_session(free_memory=False)  # names that Keras gives by counting begin anew
     keras.utils.set_random_seed(seed)
-    case = build(kit)
+    with scope():
+        case = build(kit)
     case.model = kit.finish(case.model)
     return case
 

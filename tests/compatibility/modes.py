@@ -1,7 +1,10 @@
 """Every way of training a model that people have: the columns of the table."""
 
+import contextlib
 import dataclasses
+import functools
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +13,8 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from compatibility.cases import Case, compile_arguments, fit_arguments
+import keras_introspect as ki
+from compatibility.cases import Case, collectors, compile_arguments, fit_arguments
 from compatibility.constructs import SAMPLES
 
 MODES: dict[str, "Mode"] = {}
@@ -29,6 +33,7 @@ class Mode:
         tolerance: between what is recorded and what an eager step computes.
         weights_tolerance: absolute, where they are not exact.
         policy: the dtype policy in force.
+        scope: makes the context in which the model is built, and that in which it is trained; the spies do without.
     """
 
     name: str
@@ -39,6 +44,7 @@ class Mode:
     tolerance: float = 1e-5
     weights_tolerance: float = 0.0
     policy: str = "float32"
+    scope: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
 
 def mode(title: str, group: str, **facts: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -94,6 +100,13 @@ for _steps in (4, 50):
         f"steps_per_execution_{_steps}",
         lambda steps=_steps: {"steps_per_execution": steps},
     )
+
+
+@mode("`steps_per_execution=4`, two steps of them unrolled", RUNNING)
+def unrolled(case: Case, further: Changes, **fit: Any) -> None:
+    model = compiled(case, further, steps_per_execution=4)
+    model.unrolled_steps_per_execution = 2  # an attribute of Keras's trainer, which `compile` has no argument for
+    model.fit(**fit_arguments(case, **fit))
 
 
 @mode("A loop over `train_on_batch`", RUNNING)
@@ -220,3 +233,73 @@ def trainable_changed(case: Case, further: Changes, **fit: Any) -> None:
     first.trainable = False
     case.compile = {**case.compile, "optimizer": keras.optimizers.SGD(0.05)}
     simply(case, further, {**fit, "initial_epoch": 1, "epochs": 2})
+
+
+def company(further: Changes) -> Callable[[], Any]:
+    """Trains another model, observed if the first is, an epoch a call. The spies, who watch all, get none."""
+    if "run_eagerly" in further:
+        return lambda: None
+    seen = "collectors" in further
+    other = (ki.IntrospectiveSequential if seen else keras.Sequential)(
+        [keras.layers.Dense(4, activation="relu", name="hidden"), keras.layers.Dense(1, name="head")]
+    )
+    other.compile(keras.optimizers.SGD(0.05), "mse", **({"collectors": collectors()} if seen else {}))
+    x = np.random.default_rng(5).normal(size=(SAMPLES, 3)).astype("float32")
+
+    def train() -> None:
+        other.fit(x, x[:, :1], batch_size=8, verbose=0)
+        if seen:
+            names = other.recording["layer_outputs"].names
+            assert [name.split("/")[-1] for name in names] == ["hidden", "head"]
+
+    return train
+
+
+@mode("Another model trained in turn with it", FITS)
+def in_turn(case: Case, further: Changes, **fit: Any) -> None:
+    train = company(further)
+    model = compiled(case, further)
+    for epoch in range(2):
+        train()
+        model.fit(**fit_arguments(case, **{**fit, "initial_epoch": epoch, "epochs": epoch + 1}))
+
+
+@mode("Another model trained in another thread at the same time", FITS)
+def in_threads(case: Case, further: Changes, **fit: Any) -> None:
+    train = company(further)
+    stop, wrong = threading.Event(), []
+
+    def repeatedly() -> None:
+        try:
+            while not stop.is_set():
+                train()
+        except BaseException as error:  # handed to the thread that waits
+            wrong.append(error)
+
+    thread = threading.Thread(target=repeatedly)
+    model = compiled(case, further)
+    thread.start()
+    try:
+        model.fit(**fit_arguments(case, **{**fit, "epochs": 2}))
+    finally:
+        stop.set()
+        thread.join()
+    assert not wrong, wrong
+
+
+# --- several devices: a column of its own, in processes of its own ---
+
+
+@functools.cache
+def _two_replicas() -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+MIRRORED = Mode(
+    "mirrored",
+    "`MirroredStrategy`, two devices",
+    "Several devices",
+    simply,
+    tolerance=1e-4,
+    scope=lambda: _two_replicas().scope(),
+)

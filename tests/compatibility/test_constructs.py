@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from compatibility.cases import INSTRUMENTED
-from compatibility.checks import FAULTS, GRAPH, PLAIN_FAILS, check, check_that_plain_keras_fails
+from compatibility.checks import GRAPH, PLAIN_FAILS, check, check_that_plain_keras_fails
 from compatibility.modes import MODES
 from compatibility.own_steps import CONSTRUCTS
 
@@ -43,16 +43,7 @@ QUICK_EAGERLY = {"sequential", "shared_layer", "structured_outputs", "custom_cel
 
 
 def parameters(quick: set[str] = set(CONSTRUCTS) - SLOW) -> list[Any]:
-    return [
-        pytest.param(
-            name,
-            marks=[
-                *([] if name in quick else [pytest.mark.long]),
-                *([pytest.mark.xfail(reason=FAULTS[name], strict=True)] if name in FAULTS else []),
-            ],
-        )
-        for name in CONSTRUCTS
-    ]
+    return [pytest.param(name, marks=[] if name in quick else [pytest.mark.long]) for name in CONSTRUCTS]
 
 
 @pytest.mark.parametrize("name", parameters())

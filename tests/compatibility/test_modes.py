@@ -1,5 +1,9 @@
 """Every mode of training: the weights are plain Keras's, and the numbers are what the spies saw."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +63,11 @@ def test_a_mode(construct: str, mode: str) -> None:
 @pytest.mark.parametrize(("construct", "mode"), CROSSINGS)
 def test_a_crossing(construct: str, mode: str) -> None:
     check_cell(construct, mode)
+
+
+@pytest.mark.long
+def test_two_replicas() -> None:
+    command = [sys.executable, str(Path(__file__).parent / "replicas.py")]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200, check=False)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
