@@ -357,6 +357,8 @@ class Looping(keras.Model):
     def call(self, x: Any) -> Any:
         if self.kind == "remat":
             return self.head(keras.remat(lambda t: self.narrow(self.recurrent(t)))(x[:, None] * tf.ones([1, 5, 1])))
+        if self.kind == "outside too":
+            x = self.act(self.narrow(x))
         return self.head(tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, self.turn(h)), (0, x))[1])
 
     def train_step(self, data: Any) -> Any:
@@ -369,7 +371,7 @@ class Looping(keras.Model):
         return {"loss": loss}
 
 
-@pytest.mark.parametrize("kind", ["ordinary", "persistent", "two shapes", "remat"])
+@pytest.mark.parametrize("kind", ["ordinary", "persistent", "two shapes", "remat", "outside too"])
 def test_outputs_inside_loops_are_those_of_the_eager_run(kind: str) -> None:
     x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
 
@@ -378,7 +380,8 @@ def test_outputs_inside_loops_are_those_of_the_eager_run(kind: str) -> None:
         model = Looping(kind)
         if observed:
             ki.instrument(model)
-        collectors = {"collectors": [ki.LayerOutputs(["moments", "activity"])]} if observed else {}
+        kinds = [ki.LayerOutputs, *([ki.OutputGradients] if kind == "outside too" else [])]
+        collectors = {"collectors": [each(["moments", "activity"]) for each in kinds]} if observed else {}
         model.compile("sgd", "mse", run_eagerly=eager, jit_compile=False, **collectors)
         model.fit(x, x[:, :1], batch_size=8, verbose=0, shuffle=False)
         return model
@@ -390,6 +393,12 @@ def test_outputs_inside_loops_are_those_of_the_eager_run(kind: str) -> None:
     assert [name.split("/", 1)[1] for name in seen.names] == [name.split("/", 1)[1] for name in expected.names]
     for statistic in ("count", "mean", "std", "min", "max", "activation_rate", "dead_rate"):
         np.testing.assert_allclose(seen.epoch(statistic), expected.epoch(statistic), rtol=1e-4, atol=1e-6)
+    if kind == "outside too":
+        calls = expected.sel(expected.names[0]).epoch("count")[0] / (16 * 4)
+        assert calls == 4  # three in the loop, one before
+        seen, expected = (model.recording["output_gradients"] for model in (graph, eager))
+        for statistic in ("count", "mean", "std", "rms", "mean_abs", "activation_rate"):
+            np.testing.assert_allclose(seen.epoch(statistic), expected.epoch(statistic), rtol=1e-4, atol=1e-7)
 
 
 def test_an_embedding_of_which_no_row_is_looked_up_has_zeros_for_its_gradient() -> None:

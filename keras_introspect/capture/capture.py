@@ -202,11 +202,16 @@ class Capture:
 
     def apart(self, tensor: Any) -> Any:
         """An observed tensor as grappler does not see it used; once the step is traced to its end."""
-        if self.graph is None:
-            return tensor
+        return tensor if self.graph is None else twin(tensor, self._needed_operations())
+
+    def uses(self, tensor: Any) -> bool:
+        """Whether anything comes of a tensor in the step, but for us; once the step is traced to its end."""
+        return self.graph is None or tensor.op.name in self._needed_operations()
+
+    def _needed_operations(self) -> Set[str]:
         if self._needed is None:
             self._needed = needed(self.graph, self.logs)
-        return twin(tensor, self._needed)
+        return self._needed
 
     def keep_value(self, variable: Any) -> None:
         """Keeps a variable's value as it is now, unless an earlier one is kept."""

@@ -96,13 +96,14 @@ class Probe:
         mask = tf.one_hot(row, self._capacity, dtype=tf.float64)[:, None]
 
         def gradient(dy: Any) -> tuple[Any, Any]:
-            return dy, mask * _sums(early_twin(dy))[None]
+            return dy, mask * sums_of_gradient(early_twin(dy))[None]
 
         # tf.custom_gradient would let the loop keep the tensor for the backward pass; then it is fused with nothing.
         return with_gradient(values, self._zeros, gradient)
 
 
-def _sums(values: Any) -> Any:
+def sums_of_gradient(values: Any) -> Any:
+    """The `SUMS` of a tensor, float64."""
     x = tf.cast(values, tf.float64)
     finite = tf.math.is_finite(x)
     inside = tf.where(finite, x, tf.zeros_like(x))

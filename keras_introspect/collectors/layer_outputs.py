@@ -45,10 +45,8 @@ class LayerCollector(Collector):
                 continue
             outside = [call for call in calls if call.values is not None]
             if len(outside) < len(calls):
-                # Keras calls a recurrent cell once before its loop, to learn a shape, and drops the result.
-                groups.append(self.group_in_loops(capture, name, [call for call in calls if call.values is None]))
-                if len(outside) > 1:
-                    capture.missed[(self.key, f"{name} (outside loops)")] = "only its calls inside loops are observed"
+                inside = [call for call in calls if call.values is None]
+                groups.append(self.group_in_loops(capture, name, inside, outside))
             elif self.calls == "separate":
                 groups += [group_of_calls(name if k == 0 else f"{name}#{k}", [call]) for k, call in enumerate(calls)]
             else:
@@ -56,8 +54,8 @@ class LayerCollector(Collector):
         self._note_missing(capture)
         return groups
 
-    def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:
-        """The row of a layer that is called inside loops, from the states taken there."""
+    def group_in_loops(self, capture: Capture, name: str, inside: list[Seen], outside: list[Seen]) -> Group:
+        """The row of a layer that is called inside loops, and perhaps outside of them too."""
         raise NotImplementedError
 
     def _note_missing(self, capture: Capture) -> None:
@@ -130,12 +128,17 @@ class LayerOutputs(LayerCollector):
             outputs[name] = first if any(call.values is not None for call in first) else calls
         return outputs
 
-    def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:
+    def group_in_loops(self, capture: Capture, name: str, inside: list[Seen], outside: list[Seen]) -> Group:
         carried = capture.carried(name)
+        # `keras.ops.map` calls its function once before its loop, to learn a shape, and drops the result.
+        outside = [call for call in outside if capture.uses(call.values)]
         if carried:
             if (self.name, name) in capture.loop_states:
                 capture.missed[(self.key, f"{name} (in loops)")] = VARYING_REASON
-            group = group_of_calls(name, [Seen(values, calls[0].layer) for values, _ in carried])
-            return [p._replace(beside={"newest": last}) for p, (_, last) in zip(group, carried, strict=True)]
+            group = group_of_calls(name, [*(Seen(values, inside[0].layer) for values, _ in carried), *outside])
+            newest = [{"newest": last} for _, last in carried] + [{} for _ in outside]
+            return [piece._replace(beside=beside) for piece, beside in zip(group, newest, strict=True)]
+        if outside:
+            capture.missed[(self.key, f"{name} (outside loops)")] = "only its calls inside loops are observed"
         spec, states = capture.loop_states[self.name, name]
         return [Piece(None, spec, states=states)]

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_introspect.capture import Capture, Seen, Wanted
 from keras_introspect.capture.layers import HEAD_REASON
+from keras_introspect.capture.loops import sums_of_gradient
 from keras_introspect.capture.optimizers import unscaled
 from keras_introspect.collectors.base import Group
 from keras_introspect.collectors.layer_outputs import LayerCollector
@@ -38,11 +39,14 @@ class OutputGradients(LayerCollector):
             if (calls := capture.output_gradients.get(name))
         }
 
-    def group_in_loops(self, capture: Capture, name: str, calls: list[Seen]) -> Group:
-        count, total, squares, total_abs, nonfinite, nonzero = tf.unstack(tf.add_n([call.sums for call in calls]))
+    def group_in_loops(self, capture: Capture, name: str, inside: list[Seen], outside: list[Seen]) -> Group:
+        sums = tf.add_n([call.sums for call in inside])
         if capture.loss_scale is not None:
             scale = tf.cast(capture.loss_scale, tf.float64)
-            total, squares, total_abs = total / scale, squares / (scale * scale), total_abs / scale
+            one = tf.ones_like(scale)
+            sums /= tf.stack([one, scale, scale * scale, scale, one, one])
+        sums = tf.add_n([sums, *(sums_of_gradient(capture.apart(call.values)) for call in outside)])
+        count, total, squares, total_abs, nonfinite, nonzero = tf.unstack(sums)
         moments = Moments.state_of_sums(tf.stack([count, total, squares, total_abs, nonfinite]))
         step = tf.cast(0 if capture.iterations is None else capture.iterations, tf.float64)
         first = tf.where(nonfinite > 0, step, moments[0, -1])
