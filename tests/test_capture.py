@@ -401,6 +401,32 @@ def test_outputs_inside_loops_are_those_of_the_eager_run(kind: str) -> None:
             np.testing.assert_allclose(seen.epoch(statistic), expected.epoch(statistic), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_separate_calls_are_numbered_as_they_were_made(eager: bool) -> None:
+    """Also where gradients come back in another order, and where a call has none."""
+
+    class Net(keras.Model):
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            self.shared = layers.Dense(2, use_bias=False, kernel_initializer="ones", name="shared")
+
+        def call(self, x: Any) -> Any:
+            first, _, third = self.shared(x), self.shared(2.0 * x), self.shared(3.0 * x)
+            return 5.0 * first + 7.0 * third
+
+    model = ki.instrument(Net())
+    both = [kind("moments", calls="separate") for kind in (ki.LayerOutputs, ki.OutputGradients)]
+    model.compile(keras.optimizers.SGD(0.0), "mean_absolute_error", collectors=both, run_eagerly=eager)
+    x = np.ones((4, 3), "float32")
+    model.fit(x, np.zeros((4, 2)), batch_size=4, verbose=0)
+    outputs, gradients = model.recording["layer_outputs"], model.recording["output_gradients"]
+    rows = ["net/shared", "net/shared#1", "net/shared#2"]
+    assert [*outputs.names] == rows
+    np.testing.assert_allclose(outputs.epoch("mean")[0], [3.0, 6.0, 9.0])
+    assert [*gradients.names] == [rows[0], rows[2]]
+    np.testing.assert_allclose(gradients.epoch("mean")[0], [5.0 / 8, 7.0 / 8])
+
+
 def test_an_embedding_of_which_no_row_is_looked_up_has_zeros_for_its_gradient() -> None:
     class Net(keras.Model):
         def __init__(self) -> None:

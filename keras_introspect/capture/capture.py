@@ -44,6 +44,7 @@ class Seen(NamedTuple):
         rows: of a sparse tensor, int64: where the rows of `values` belong.
         recomputed: whether a tape recorded the call.
         sums: of a gradient inside loops, float64: see `capture.loops.SUMS`.
+        call: the number of the call, counted from 0 for each layer and step in the order of the forward pass.
         part: of a gradient summed over replicas, the mean squared norm of a replica's own, as of a loss of its own.
     """
 
@@ -54,6 +55,7 @@ class Seen(NamedTuple):
     recomputed: bool = False
     sums: Any = None
     part: Any = None
+    call: int = 0
 
 
 class Capture:
@@ -100,6 +102,7 @@ class Capture:
         self.graph = current_graph()
         self.outputs: dict[str, list[Seen]] = {}
         self.output_gradients: dict[str, list[Seen]] = {}
+        self._taps: dict[str, int] = {}
         self.gradients: dict[int, tuple[Any, list[Seen]]] = {}
         self.applied: dict[int, Seen] = {}
         self.optimizers: dict[int, tuple[Any, Any]] = {}
@@ -127,6 +130,11 @@ class Capture:
 
     def add_output(self, name: str, seen: Seen) -> None:
         self.outputs.setdefault(name, []).append(seen)
+
+    def next_tap(self, name: str) -> int:
+        """The number of the call whose output of that name is to be tapped."""
+        self._taps[name] = number = self._taps.get(name, -1) + 1
+        return number
 
     def add_output_gradient(self, name: str, seen: Seen) -> None:
         self.output_gradients.setdefault(name, []).append(seen)

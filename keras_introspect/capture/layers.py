@@ -202,12 +202,13 @@ def _with_values(tensor: Any, values: Any) -> Any:
 
 def _tap(capture: Capture, layer: Any, key: str, values: Any) -> Any:
     """The same tensor, whose gradient passes by the capture in whichever tape the user holds."""
+    call = capture.next_tap(key)
 
     @tf.custom_gradient
     def tap(x: Any) -> tuple[Any, Callable[[Any], Any]]:
         def gradient(dy: Any) -> Any:
             if capture.in_step_graph():
-                capture.add_output_gradient(key, Seen(tf.convert_to_tensor(dy), layer))
+                capture.add_output_gradient(key, Seen(tf.convert_to_tensor(dy), layer, call=call))
             return dy
 
         return tf.identity(x), gradient

@@ -48,7 +48,9 @@ class LayerCollector(Collector):
                 inside = [call for call in calls if call.values is None]
                 groups.append(self.group_in_loops(capture, name, inside, outside))
             elif self.calls == "separate":
-                groups += [group_of_calls(name if k == 0 else f"{name}#{k}", [call]) for k, call in enumerate(calls)]
+                for number in sorted({call.call for call in calls}):
+                    row = f"{name}#{number}" if number else name
+                    groups.append(group_of_calls(row, [call for call in calls if call.call == number]))
             else:
                 groups.append(group_of_calls(name, calls))
         self._note_missing(capture)
@@ -125,7 +127,8 @@ class LayerOutputs(LayerCollector):
         outputs = {}
         for name, calls in capture.outputs.items():
             first = [call for call in calls if call.values is None or not call.recomputed]
-            outputs[name] = first if any(call.values is not None for call in first) else calls
+            chosen = first if any(call.values is not None for call in first) else calls
+            outputs[name] = [call._replace(call=number) for number, call in enumerate(chosen)]
         return outputs
 
     def group_in_loops(self, capture: Capture, name: str, inside: list[Seen], outside: list[Seen]) -> Group:
