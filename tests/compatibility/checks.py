@@ -16,6 +16,7 @@ from compatibility.modes import MODES, Mode
 # construct, mode → why plain Keras itself fails; a test holds that it does, so that we learn when it no longer does.
 PLAIN_FAILS: dict[tuple[str, str], str] = {
     ("while_loop", "xla"): "XLA must know how often a loop runs before it can differentiate it",
+    ("transformer", "class_weights"): "class weights are a number a sample, and here each token has a label",
     ("rematerialised", "mirrored"): "TensorFlow's custom gradients take no keyword arguments inside a replica",
 }
 # construct, mode → a piece of every reason given for what is not observed, where it is not that of the construct.

@@ -203,10 +203,15 @@ def _frame(case: Case) -> Changes:
     return {"y": pd.DataFrame(case.y.reshape(SAMPLES, -1))}
 
 
+def _sample_weights(case: Case) -> Changes:
+    """A number a sample; a number a token, where each token has a label: Keras takes no other there."""
+    weights = np.linspace(0.5, 2.0, SAMPLES, dtype="float32")
+    tokens = case.y.ndim == 2 and case.y.dtype.kind == "i"
+    return {"sample_weight": np.broadcast_to(weights[:, None], case.y.shape) if tokens else weights}
+
+
 _nothing: Changes = {"y": None, "batch_size": None}
-_of_data(
-    "Sample weights", "sample_weights", lambda case: {"sample_weight": np.linspace(0.5, 2.0, SAMPLES, dtype="float32")}
-)
+_of_data("Sample weights", "sample_weights", _sample_weights)
 _of_data("Class weights", "class_weights", lambda case: {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}})
 _of_data(
     "`tf.data`",
