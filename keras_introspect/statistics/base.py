@@ -229,6 +229,11 @@ def forget_traces() -> None:
         concrete.cache_clear()
 
 
+def fields_of(state: Any, xp: Any) -> list[Any]:
+    """The fields of a state (..., fields), each of shape (...): in one operation, where slices would be one each."""
+    return tf.unstack(state, axis=-1) if xp is tf else list(np.moveaxis(state, -1, 0))
+
+
 def once(*signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: a function of tensors that is traced once and then called, tensor by tensor, as one operation.
 

@@ -14,6 +14,7 @@ from keras_introspect.statistics.base import (
     Piece,
     Statistic,
     branch,
+    fields_of,
     once,
     zeros_of,
 )
@@ -92,13 +93,14 @@ class Moments(Statistic):
         return self.merge(state, tf.stack([zeros, some, some, some, low, high, some, never], axis=-1), tf)
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
+        a, b = fields_of(a, xp), fields_of(b, xp)
         fields = [
             *merge_moments(a, b, xp),
-            a[..., 3] + b[..., 3],
-            xp.minimum(a[..., 4], b[..., 4]),
-            xp.maximum(a[..., 5], b[..., 5]),
-            a[..., 6] + b[..., 6],
-            xp.minimum(a[..., 7], b[..., 7]),
+            a[3] + b[3],
+            xp.minimum(a[4], b[4]),
+            xp.maximum(a[5], b[5]),
+            a[6] + b[6],
+            xp.minimum(a[7], b[7]),
         ]
         return xp.stack(fields, axis=-1)
 
@@ -146,12 +148,12 @@ def _carefully(vectors: Sequence[Any], state: Any, exact: Any, step: Any) -> Any
     return tf.concat([right[:, :7], first[:, None]], axis=1)
 
 
-def merge_moments(a: Any, b: Any, xp: Any) -> tuple[Any, Any, Any]:
-    """Count, mean and M2 of a union, from states whose first fields these are: Chan, Golub and LeVeque (1979)."""
-    count = a[..., 0] + b[..., 0]
-    share = b[..., 0] / xp.where(count > 0, count, xp.ones_like(count))
-    delta = b[..., 1] - a[..., 1]
-    return count, a[..., 1] + delta * share, a[..., 2] + b[..., 2] + delta * delta * a[..., 0] * share
+def merge_moments(a: Sequence[Any], b: Sequence[Any], xp: Any) -> tuple[Any, Any, Any]:
+    """Count, mean and M2 of a union, from fields of which these are the first: Chan, Golub and LeVeque (1979)."""
+    count = a[0] + b[0]
+    share = b[0] / xp.where(count > 0, count, xp.ones_like(count))
+    delta = b[1] - a[1]
+    return count, a[1] + delta * share, a[2] + b[2] + delta * delta * a[0] * share
 
 
 def _careful_state(x: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import Context, Piece, Statistic
+from keras_introspect.statistics.base import Context, Piece, Statistic, fields_of
 from keras_introspect.statistics.moments import merge_moments
 from keras_introspect.statistics.spec import TensorSpec
 
@@ -83,7 +83,8 @@ class PerUnit(Statistic):
         return self.merge(state, tf.stack([zeros, nothing, nothing, nothing], axis=-1), tf)
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
-        return xp.stack([*merge_moments(a, b, xp), a[..., 3] + b[..., 3]], axis=-1)
+        a, b = fields_of(a, xp), fields_of(b, xp)
+        return xp.stack([*merge_moments(a, b, xp), a[3] + b[3]], axis=-1)
 
     @property
     def step_fields(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.statistics.base import Context, Piece, Statistic, flat
+from keras_introspect.statistics.base import Context, Piece, Statistic, fields_of, flat
 from keras_introspect.statistics.moments import merge_moments
 from keras_introspect.statistics.spec import TensorSpec
 
@@ -80,8 +80,9 @@ class SignalToNoise(Statistic):
         return tf.concat(parts, axis=0)
 
     def merge(self, a: Any, b: Any, xp: Any) -> Any:
-        last = xp.where(b[..., 0] > 0, b[..., 4], a[..., 4])
-        return xp.stack([*merge_moments(a, b, xp), a[..., 3] + b[..., 3], last], axis=-1)
+        a, b = fields_of(a, xp), fields_of(b, xp)
+        last = xp.where(b[0] > 0, b[4], a[4])
+        return xp.stack([*merge_moments(a, b, xp), a[3] + b[3], last], axis=-1)
 
     def update(self, state: Any, new: Any, specs: Sequence[TensorSpec]) -> Any:
         rows = [self.rows(spec) for spec in specs]
