@@ -33,6 +33,20 @@ def test_described_inputs(about, named):
         assert finding.where == ("inputs",)
 
 
+def test_an_input_beside_an_embedding_is_judged_by_itself():
+    layers = [{"name": name, "class": name.capitalize()} for name in ("embedding", "dense")]
+    recording = described(data(logged(loss=[1.0, 0.9]), std=5000.0), layers=layers)
+    assert found(recording, "unscaled_inputs") is None  # the only input is what the embedding looks up
+    numbers = {"name": "1", "dtype": "float32", "mean": 0.0, "std": 4000.0, "min": -1e4, "max": 1e4}
+    recording.metadata["data"]["inputs"][0] |= {"name": "0", "integers": True}
+    recording.metadata["data"]["inputs"].append(numbers)
+    finding = found(recording, "unscaled_inputs")
+    assert finding.evidence == {"rms of input 1": 4000.0}
+    assert finding.summary.startswith("input 1 has rms 4e+03")
+    recording.metadata["data"]["inputs"][1] |= {"std": 1.0, "min": -3.0, "max": 3.0}
+    assert found(recording, "unscaled_inputs") is None
+
+
 def first_layer(ratio, names=NAMES):
     """Gradients of a first layer whose kernel has `ratio` times the rms of the bias."""
     return recorded("gradients", names, SHAPES, rms=[[0.1 * ratio, 0.1, 0.1, 0.1]] * 2)

@@ -8,6 +8,7 @@ from keras_introspect.diagnosis.evidence import Evidence
 from keras_introspect.diagnosis.finding import Finding, Severity
 from keras_introspect.diagnosis.places import held_since
 from keras_introspect.diagnosis.rule import Rule
+from keras_introspect.diagnosis.rules.inputs import input_scale
 
 
 class ExplodingActivations(Rule):
@@ -16,9 +17,9 @@ class ExplodingActivations(Rule):
     Heads are not judged, nor the scale that the inputs bring along: that is `unscaled_inputs`.
 
     Args:
-        growth: rms of a layer over that of the first, or over its own in the first epoch. AUTOTRAINER (Zhang et al.,
-            2021) warns from a mean magnitude of 10 and TheDeepChecker from a deviation of 2, which residual streams
-            pass in good health; it is a ratio of 100 here.
+        growth: rms of a layer over that of the first and of the inputs, or over its own in the first epoch.
+            AUTOTRAINER (Zhang et al., 2021) warns from a mean magnitude of 10 and TheDeepChecker from a deviation of 2,
+            which residual streams pass in good health; it is a ratio of 100 here.
         size: the least rms, so that a layer that starts near zero may grow.
     """
 
@@ -37,8 +38,9 @@ class ExplodingActivations(Rule):
         rms = evidence.epoch("layer_outputs", "rms")[:, rows]
         if not rms.size:
             return
+        scale = input_scale(evidence)
         with np.errstate(divide="ignore", invalid="ignore"):
-            along = rms / rms[:, :1]
+            along = rms / np.maximum(rms[:, :1], scale.rms if scale else 0.0)
             over = rms / rms[:1]
         large = (rms > self.size) & ((along > self.growth) | (over > self.growth))
         at = np.flatnonzero(large.any(axis=1))
@@ -51,7 +53,7 @@ class ExplodingActivations(Rule):
         deep = along[row, worst] > self.growth and evidence.broken is None and not over[row, worst] > self.growth
         severity: Severity = "info" if evidence.learned else "error" if rms[row, worst] > self.size**2 else "warning"
         depth = along[row, worst] > over[row, worst]
-        than = "the first layer" if depth else f"epoch {evidence.epochs('layer_outputs')[0]}"
+        than = "the first layer or the inputs" if depth else f"epoch {evidence.epochs('layer_outputs')[0]}"
         value = along[row, worst] if depth else over[row, worst]
         yield self.finding(
             severity,

@@ -1,13 +1,13 @@
 """Shared by the rules on inputs: where inputs enter, and how large they are."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_introspect.diagnosis.evidence import Evidence
 from keras_introspect.diagnosis.places import first_of_depth, is_kernel
 
-# What scales, or looks up, its inputs.
+# What scales its inputs.
 SCALING: tuple[str, ...] = (
     "Rescaling",
     "Normalization",
@@ -15,21 +15,27 @@ SCALING: tuple[str, ...] = (
     "LayerNormalization",
     "GroupNormalization",
     "UnitNormalization",
-    "Embedding",
-    "Hashing",
-    "StringLookup",
-    "IntegerLookup",
-    "Discretization",
 )
+# What takes its inputs for names: how large they are does not matter. Another input beside them it does not look up.
+LOOKUPS: tuple[str, ...] = ("Embedding", "Hashing", "StringLookup", "IntegerLookup", "Discretization")
 
 
 class Scale(NamedTuple):
-    """The size of the inputs of the first layer, and what says so."""
+    """The size of the inputs of the first layer, and what says so.
+
+    Attributes:
+        rms: of the largest input.
+        largest: magnitude of an element.
+        spread: std of the widest feature of an input over that of its narrowest.
+        evidence: the numbers it comes from.
+        name: of the input, where there are several.
+    """
 
     rms: float
     largest: float
     spread: float
     evidence: dict[str, float]
+    name: str = ""
 
 
 def scaled_inside(evidence: Evidence) -> bool:
@@ -37,6 +43,11 @@ def scaled_inside(evidence: Evidence) -> bool:
     layers = [layer["class"] for layer in evidence.description.get("layers", ())]
     first = next((name for name in layers if name not in ("InputLayer", "Reshape", "Flatten", "Permute")), "")
     if first in SCALING or any(name in ("Rescaling", "Normalization") for name in layers[:8]):
+        return True
+    entries = described(evidence, "inputs")
+    if len(entries) > 1 and _floats(evidence, entries):
+        return False  # what one input is looked up by says nothing of the others
+    if first in LOOKUPS:
         return True
     if "gradients" in evidence.recording and len(evidence.names("gradients")):
         name = evidence.names("gradients")[0].lower()
@@ -50,10 +61,28 @@ def frozen_start(evidence: Evidence) -> bool:
     return bool(layers) and not layers[0]["trainable"]
 
 
-def described(evidence: Evidence, what: str) -> list[dict[str, float]]:
+def described(evidence: Evidence, what: str) -> list[dict[str, Any]]:
     """The description of inputs or targets: those with numbers."""
     about = evidence.data.get(what) or []
     return [entry for entry in about if isinstance(entry, dict) and entry.get("std") is not None]
+
+
+def _floats(evidence: Evidence, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The inputs that are quantities; beside an embedding, whole numbers of any dtype are what it looks up."""
+    looks_up = any(layer["class"] in LOOKUPS for layer in evidence.description.get("layers", ()))
+    return [
+        entry
+        for entry in entries
+        if "int" not in str(entry.get("dtype", "")) and not (looks_up and entry.get("integers"))
+    ]
+
+
+def _called(entry: dict[str, Any], entries: list[dict[str, Any]]) -> str:
+    """The name of an input; of a list, its number; of the only one, none."""
+    name = str(entry.get("name") or "")
+    if len(entries) == 1:
+        return ""
+    return f"input {name}" if name.isdigit() else name
 
 
 def inferred_scale(evidence: Evidence) -> Scale | None:
@@ -81,20 +110,20 @@ def inferred_scale(evidence: Evidence) -> Scale | None:
 def input_scale(evidence: Evidence) -> Scale | None:
     """The size of the inputs: as described, else that of an input layer's output, else as inferred."""
     entries = described(evidence, "inputs")
-    floats = [entry for entry in entries if "int" not in str(entry.get("dtype", ""))] or entries
+    floats = _floats(evidence, entries) or entries
     if floats:
-        rms = max(float(np.hypot(entry["mean"], entry["std"])) for entry in floats)
+        sizes = [float(np.hypot(entry["mean"], entry["std"])) for entry in floats]
         spreads = [
             float(entry["feature_std_max"]) / float(entry["feature_std_min"])
-            for entry in floats
             if entry.get("feature_std_min") and entry.get("feature_std_max")
-        ]
-        told = {
-            f"rms of {entry.get('name') or 'the inputs'}": float(np.hypot(entry["mean"], entry["std"]))
+            else 1.0
             for entry in floats
-        }
+        ]
+        names = [_called(entry, entries) for entry in floats]
+        told = {f"rms of {name or 'the inputs'}": size for name, size in zip(names, sizes, strict=True)}
         largest = max(max(abs(entry["min"]), abs(entry["max"])) for entry in floats)
-        return Scale(rms, largest, max(spreads, default=1.0), told)
+        worst = max(range(len(floats)), key=lambda k: (sizes[k], spreads[k]))
+        return Scale(sizes[worst], largest, max(spreads), told, names[worst])
     if evidence.has("layer_outputs/rms"):
         first = first_of_depth(evidence.recording)
         if 0 < first < len(evidence.names("layer_outputs")):

@@ -42,9 +42,9 @@ class UnscaledInputs(Rule):
         if scale.rms < self.rms and not uneven and not tiny:
             return
         severity: Severity = "info" if evidence.learned else "warning"
-        summary = f"the inputs have rms {scale.rms:.3g}"
+        summary = f"{scale.name or 'the inputs'} {'has' if scale.name else 'have'} rms {scale.rms:.3g}"
         if uneven:
-            summary += f", and their widest feature is {scale.spread:.0f} times as wide as the narrowest"
+            summary += f", and the widest feature is {scale.spread:.0f} times as wide as the narrowest"
         yield self.finding(
             severity,
             summary,
