@@ -42,12 +42,19 @@ def cost_of(observer: Observer, model: Any, x: Any = None) -> IntrospectionCost:
     """See `IntrospectiveModel.introspection_cost`."""
     if not observer.has_allocated:
         if not model.built:
-            raise ValueError(
-                f"introspection_cost() of {model.name!r}, which is not built: its tensors are not known yet. Call it "
-                "on a batch first, model(x), or train one step."
-            )
+            if x is None:
+                raise ValueError(
+                    f"introspection_cost() of {model.name!r}, which is not built: its tensors are not known yet. Give "
+                    "a batch of its inputs, introspection_cost(x), or train one step."
+                )
+            model(keras.tree.map_structure(_symbolic, x))
         observer.allocate(model, _input_specs(model, x))
     return IntrospectionCost(observer.allocated(model))
+
+
+def _symbolic(tensor: Any) -> Any:
+    """What builds a model without computing anything."""
+    return keras.KerasTensor((None, *tensor.shape[1:]), keras.backend.standardize_dtype(tensor.dtype))
 
 
 def _input_specs(model: Any, x: Any) -> Any:

@@ -109,10 +109,10 @@ class IntrospectiveModel(KerasModel):
         a statistic and tensor.
 
         Args:
-            x: one batch of inputs, for a model without symbolic inputs.
+            x: one batch of inputs, for a model without symbolic inputs; one that is not built is built for it.
 
         Raises:
-            ValueError: the model is not compiled with collectors, not built, or its inputs are not known.
+            ValueError: the model is not compiled with collectors, or its inputs are not known.
 
         Example:
 

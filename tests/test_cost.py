@@ -119,15 +119,22 @@ class Net(ki.IntrospectiveModel):
         return self.head(self.hidden(x))
 
 
+def built_net() -> Net:
+    model = Net()
+    model.compile("sgd", "mse", collectors="all")
+    model.build((None, 4))
+    return model
+
+
 def test_a_subclassed_model_needs_a_batch(made: list[int]) -> None:
     x = np.ones((8, 4), "float32")
     model = Net()
     model.compile("sgd", "mse", collectors="all")
-    with pytest.raises(ValueError, match="not built"):
-        model.introspection_cost(x)
-    model.build((None, 4))
-    with pytest.raises(ValueError, match=r"introspection_cost\(x\)"):
+    with pytest.raises(ValueError, match=r"not built.*introspection_cost\(x\)"):
         model.introspection_cost()
+    assert model.introspection_cost(x).total == sum(made)
+    with pytest.raises(ValueError, match=r"introspection_cost\(x\)"):
+        built_net().introspection_cost()
     before = model.introspection_cost(x)
     model.fit(x, x[:, :1], epochs=1, verbose=0)
     assert before.total == model.introspection_cost().total == sum(made)
