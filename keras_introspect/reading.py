@@ -1,5 +1,6 @@
 """The host's side of introspection: what was accumulated on the device, read into the recording and the logs."""
 
+import difflib
 import math
 import time
 import warnings
@@ -10,7 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.collectors import Collector, EpochSums, StepMetrics
+from keras_introspect.collectors import PRESETS, Collector, EpochSums, StepMetrics
+from keras_introspect.collectors.base import Group
 from keras_introspect.diagnosis.data import describe_data
 from keras_introspect.diagnosis.description import describe
 from keras_introspect.merging import STEPS
@@ -178,7 +180,7 @@ class Reading:
     def _trained_epochs(self) -> int:
         """The number after that of the last epoch that ended: an `evaluate` before the first one is none."""
         inference = {collector.name for collector in self._collectors if collector.inference}
-        known = [series.epochs for view, series in self.recording.items() if view not in inference]
+        known = [self.recording._epochs(view) for view in self.recording if view not in inference]
         known += [self.recording.epochs[np.isfinite(values)] for values in self.recording.logs.values()]
         return max((int(epochs[-1]) + 1 for epochs in known if len(epochs)), default=0)
 
@@ -228,8 +230,13 @@ class Reading:
         kept: dict[str, dict[str, np.ndarray]] = {}
         shapes: dict[str, tuple[int | None, ...]] = {}
         observed = False
+        groups = self._groups_at_epoch_end(collector, model)
         for statistic in collector.statistics:
-            for name, (spec, state) in self._states(collector, statistic, model).items():
+            if groups is None:
+                states = self._accumulators[key_of(collector, statistic)].read()
+            else:
+                states = _states_of_groups(statistic, groups, _steps_done(model))
+            for name, (spec, state) in states.items():
                 observed = observed or not np.array_equal(state, statistic.empty(len(state)))
                 shapes[name] = spec.shape
                 columns.setdefault(name, {}).update(statistic.result(state, spec))
@@ -244,22 +251,13 @@ class Reading:
         values = {key: _column([columns[name].get(key, np.nan) for name in names]) for key in series}
         return _Epoch(names, list(shapes.values()), values, units, kept)
 
-    def _states(
-        self, collector: Collector, statistic: Statistic, model: Any
-    ) -> dict[str, tuple[TensorSpec, np.ndarray]]:
+    def _groups_at_epoch_end(self, collector: Collector, model: Any) -> list[Group] | None:
+        """The tensors that there are now, of a collector that does not look at the steps."""
         if not collector.at_epoch_end:
-            return self._accumulators[key_of(collector, statistic)].read()
+            return None
         if isinstance(collector, EpochSums):
-            groups = collector.groups_of_sums(self._accumulators[key_of(collector, collector.sum)].read())
-        else:
-            groups = collector.groups_at_epoch_end(model)  # type: ignore[attr-defined]
-        groups = [group for group in groups if any(statistic.takes(piece) for piece in group)]
-        if not groups:
-            return {}
-        rows = states_of(statistic, groups, Context(_steps_done(model))).numpy()
-        ends = np.cumsum([statistic.rows(group[0].spec) for group in groups])
-        parts = np.split(rows, ends[:-1])
-        return {group[0].spec.name: (group[0].spec, part) for group, part in zip(groups, parts, strict=True)}
+            return collector.groups_of_sums(self._accumulators[key_of(collector, collector.sum)].read())
+        return collector.groups_at_epoch_end(model)  # type: ignore[attr-defined]
 
     def _end_metrics(self, collector: StepMetrics) -> None:
         blocks = self._metrics.get(collector.name, [])
@@ -285,7 +283,7 @@ class Reading:
             )
 
     def _known_names(self, view: str, names: list[str]) -> list[str]:
-        return known_names(self.recording[view].names, names) if view in self.recording else names
+        return known_names(self.recording._names(view), names) if view in self.recording else names
 
     # --- logs ---
 
@@ -315,11 +313,18 @@ class Reading:
         view, _, rest = key.partition("/")
         collector = next((c for c in self._collectors if c.name == view), None)
         if collector is None or not rest:
-            return None
+            return False if self._is_meant_for_a_collector(view, rest) else None
         if collector.logs is None:
             return False
         statistic, _, name = rest.partition("/")
         return statistic in collector.log_keys() and (not name or collector.logs == "layers")
+
+    def _is_meant_for_a_collector(self, view: str, rest: str) -> bool:
+        """Whether a key that no collector writes is one of a collector that is not in use, or of a name misspelt."""
+        usual = PRESETS["all"]()
+        views = {collector.name for collector in (*usual, *self._collectors)}
+        keys = {key for collector in (*usual, *self._collectors) for key in collector.log_keys()}
+        return rest.partition("/")[0] in keys and bool(difflib.get_close_matches(view, views, n=1, cutoff=0.8))
 
     def hidden_from_progress_bar(self, key: str) -> bool:
         return any(key.startswith(f"{c.name}/") and not c.progress_bar for c in self._collectors)
@@ -349,7 +354,7 @@ class Reading:
             self.recording.metadata["phases"] = {**before, **called}
 
     def _is_observed(self, view: str, name: str) -> bool:
-        return view in self.recording and self._known_names(view, [name])[0] in self.recording[view].names
+        return view in self.recording and self._known_names(view, [name])[0] in self.recording._names(view)
 
     def _describe(self, model: Any) -> None:
         about = self.recording.metadata
@@ -388,6 +393,18 @@ def _levels(collector: Collector) -> np.ndarray | None:
     return next((chosen for chosen in levels if chosen is not None), None)
 
 
+def _states_of_groups(
+    statistic: Statistic, groups: Sequence[Group], step: int
+) -> dict[str, tuple[TensorSpec, np.ndarray]]:
+    groups = [group for group in groups if any(statistic.takes(piece) for piece in group)]
+    if not groups:
+        return {}
+    rows = states_of(statistic, groups, Context(step)).numpy()
+    ends = np.cumsum([statistic.rows(group[0].spec) for group in groups])
+    parts = np.split(rows, ends[:-1])
+    return {group[0].spec.name: (group[0].spec, part) for group, part in zip(groups, parts, strict=True)}
+
+
 def _steps_done(model: Any) -> int:
     optimizer = getattr(model, "optimizer", None)
     return 0 if optimizer is None else int(tf.convert_to_tensor(optimizer.iterations).numpy())
@@ -395,5 +412,7 @@ def _steps_done(model: Any) -> int:
 
 def _column(values: Sequence[Any]) -> np.ndarray:
     """The values of all tensors as one array; a missing one takes the others' shape."""
+    if not any(getattr(value, "shape", ()) for value in values):
+        return np.array(values, np.float64)
     shape = max((np.shape(value) for value in values), key=len)
     return np.array([np.broadcast_to(np.asarray(value, np.float64), shape) for value in values])

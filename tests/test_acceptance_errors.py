@@ -98,6 +98,12 @@ def test_callback_that_monitors_an_unknown_key(callback: Any, key: str, right: s
         compile_and_fit(dense_model(), "all", callbacks=[callback(key, mode="min")])
 
 
+@pytest.mark.parametrize("key", ["layer_outputs/dead_rate", "layer_output/rms", "gradient/rms"])
+def test_callback_that_monitors_a_key_of_a_collector_that_is_not_in_use(key: str) -> None:
+    with refuses(key, "weights/rms"):
+        compile_and_fit(dense_model(), [ki.Weights()], callbacks=[keras.callbacks.EarlyStopping(key, mode="min")])
+
+
 def test_checkpoint_that_monitors_an_unknown_key(tmp_path: Any) -> None:
     checkpoint = keras.callbacks.ModelCheckpoint(
         str(tmp_path / "x.keras"), monitor="gradients/rmss", save_best_only=True

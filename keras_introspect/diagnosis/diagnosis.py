@@ -91,7 +91,8 @@ def judge(evidence: Evidence, rules: Sequence[Rule]) -> Diagnosis:
     for rule in rules:
         lacking = evidence.missing(rule.needs)
         if lacking:
-            not_judged[rule.kind] = f"needs {' and '.join(lacking)}"
+            several = len(lacking) > 1 and any(" or " in part for part in lacking)
+            not_judged[rule.kind] = f"needs {('; and ' if several else ' and ').join(lacking)}"
         elif len(evidence.log_epochs) < rule.epochs:
             number = f"{rule.epochs} epoch{'s' if rule.epochs > 1 else ''}"
             not_judged[rule.kind] = f"needs {number}, the recording has {len(evidence.log_epochs)}"

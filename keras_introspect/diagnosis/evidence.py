@@ -42,8 +42,10 @@ _MEND = {
     "output_gradients": "the collector OutputGradients()",
     "logs": "the log",
     "description": "the model: diagnose(recording, model)",
-    "data": "a description of inputs and targets, which newer recordings hold",
+    "data": "a description of inputs and targets, which are recorded where fit() is given arrays",
 }
+# Of a model whose description is there: what it would have to have.
+_OF_MODEL = {"losses": "a loss that Keras knows, given to compile()", "layers": "layers", "outputs": "outputs"}
 
 
 class Ratio(NamedTuple):
@@ -120,6 +122,8 @@ class Evidence:
         mend = _MEND.get(place, f"a view {place!r}")
         if place == "logs":
             return f"{mend} {key!r}"
+        if place == "description" and self.description:
+            return f"a model with {_OF_MODEL.get(key, key)}"
         if place in self.recording and len(self.recording[place].epochs):
             return f"{key!r} of {mend}"
         return mend

@@ -115,9 +115,10 @@ def unexplained(
 def check_that_plain_keras_fails(construct: Construct, mode: Mode) -> None:
     """A strict expected failure."""
     with policy(mode.policy):
-        case = prepared(construct.build, PLAIN)
+        case = prepared(construct.build, PLAIN, mode.scope)
         try:
-            mode.train(case, {})
+            with mode.scope():
+                mode.train(case, {})
         except Exception:  # whatever Keras or TensorFlow raises
             return
     raise AssertionError(f"plain Keras trains {construct.name} in mode {mode.name} now: take it out of PLAIN_FAILS")

@@ -45,6 +45,17 @@ def test_what_was_looked_at_is_said():
     assert diagnosis.not_judged["head_loss_mismatch"] == "needs the model: diagnose(recording, model)"
 
 
+def test_a_model_that_is_known_is_not_asked_for():
+    recording = synthetic(6, 20)
+    recording.metadata["description"] = {"layers": [{"name": "dense", "class": "Dense"}]}
+    diagnosis = diagnose(recording)
+    assert (
+        diagnosis.not_judged["head_loss_mismatch"] == "needs a model with a loss that Keras knows, given to compile()"
+    )
+    recorded = "a description of inputs and targets, which are recorded where fit() is given arrays"
+    assert diagnosis.not_judged["labels_out_of_range"].endswith(f" or {recorded}")
+
+
 def test_what_was_not_collected_is_said():
     diagnosis = diagnose(synthetic(6, 20, views=("gradients",)))
     assert diagnosis.not_judged["dead_units"] == "needs the collector LayerOutputs()"
