@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import warnings
 from typing import Any
 
 import keras
@@ -215,18 +216,18 @@ class IntrospectiveModel(KerasModel):
         if observer is None and not several_workers:
             return super().fit(*args, **kwargs)
         self._build_optimizer_early()
-        bound = inspect.signature(KerasModel.fit).bind(self, *args, **kwargs)
-        callbacks, verbose = bound.arguments.get("callbacks"), bound.arguments.get("verbose", "auto")
+        given = _arguments(super().fit, args, kwargs)
+        callbacks, verbose = given.get("callbacks"), given.get("verbose", "auto")
         if several_workers:
             callbacks = on_this_worker(callbacks, self.distribute_strategy)
         if observer is not None:
             callbacks = with_recorder(callbacks, observer, verbose)
-            observer.reading.begin_fit(self, bound.arguments.get("x"), bound.arguments.get("y"))
-        bound.arguments["callbacks"] = callbacks
+            observer.reading.begin_fit(self, given.get("x"), given.get("y"))
+        args, kwargs = _with_callbacks(super().fit, args, kwargs, callbacks)
         self.__dict__["_fitting"] = True
         try:
             with saying_who_is_lost() if several_workers else contextlib.nullcontext():
-                return super().fit(*bound.args[1:], **bound.kwargs)
+                return super().fit(*args, **kwargs)
         finally:
             self.__dict__.pop("_fitting", None)
 
@@ -285,6 +286,31 @@ class IntrospectiveModel(KerasModel):
         self.compile(**config, collectors=list(getattr(config, "collectors", ())) or None)
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
+
+
+def _arguments(fit: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """What a `fit`, Keras's or one of the user's own, is given, by name."""
+    signature = inspect.signature(fit)
+    given = dict(signature.bind(*args, **kwargs).arguments)
+    further = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD]
+    return {**given, **(given.get(further[0], {}) if further else {})}
+
+
+def _with_callbacks(fit: Any, args: Any, kwargs: Any, callbacks: Any) -> tuple[Any, dict[str, Any]]:
+    """The arguments of a `fit` with other callbacks; as they came, if it takes none."""
+    parameters = inspect.signature(fit).parameters
+    if "callbacks" in parameters:
+        bound = inspect.signature(fit).bind(*args, **kwargs)
+        bound.arguments["callbacks"] = callbacks
+        return bound.args, bound.kwargs
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return args, {**kwargs, "callbacks": callbacks}
+    warnings.warn(
+        "Nothing will be recorded: fit() of this model is overridden and takes no callbacks=. Let it take callbacks= "
+        "and hand them on to super().fit().",
+        stacklevel=3,
+    )
+    return args, kwargs
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)

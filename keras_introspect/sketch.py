@@ -81,16 +81,12 @@ def read_out(counts: np.ndarray, low: float, high: float, levels: np.ndarray) ->
     """
     counts = np.asarray(counts, np.float64)[:_FINITE]
     zero = BINS.zero
-    # Edges beyond the extremes hold nothing: narrow them, so that interpolation stays inside.
-    lower, upper = np.clip(BINS.lower, low, high), np.clip(BINS.upper, low, high)
-    values = quantiles(counts, lower, upper, levels)
+    values = quantiles_between(counts, low, high, levels)
     magnitude = counts[zero:].copy()
     magnitude[1:] += counts[:zero][::-1]
     largest, smallest = max(abs(low), abs(high)), 0.0 if low <= 0.0 <= high else min(abs(low), abs(high))
-    edges = np.clip(BINS.lower[zero:], smallest, largest), np.clip(BINS.upper[zero:], smallest, largest)
-    magnitudes = quantiles(magnitude, *edges, levels)
+    magnitudes = quantiles(magnitude, BINS.lower[zero:], BINS.upper[zero:], levels, smallest, largest)
     if counts.any():
-        values[levels == 0], values[levels == 100] = low, high
         magnitudes[levels == 100] = largest
     negative, positive = counts[:zero].sum(), counts[zero + 1 :].sum()
     return {
@@ -101,16 +97,34 @@ def read_out(counts: np.ndarray, low: float, high: float, levels: np.ndarray) ->
     }
 
 
+def quantiles_between(counts: np.ndarray, low: float, high: float, levels: np.ndarray) -> np.ndarray:
+    """The quantiles alone, from a sketch of values between two extremes: see `read_out`."""
+    counts = np.asarray(counts, np.float64)[:_FINITE]
+    values = quantiles(counts, BINS.lower, BINS.upper, levels, low, high)
+    if counts.any():
+        values[levels == 0], values[levels == 100] = low, high
+    return values
+
+
 def _log_magnitude(counts: np.ndarray) -> dict[str, float]:
-    total = counts.sum()
-    if not total:
+    filled = np.flatnonzero(counts)
+    if not len(filled):
         return {"log_magnitude_mean": math.nan, "log_magnitude_std": math.nan}
-    mean = float(np.sum(counts * CENTRES) / total)
-    deviation = math.sqrt(float(np.sum(counts * (CENTRES - mean) ** 2) / total))
+    counts, centres = counts[filled], CENTRES[filled]
+    total = counts.sum()
+    mean = float(np.sum(counts * centres) / total)
+    deviation = math.sqrt(float(np.sum(counts * (centres - mean) ** 2) / total))
     return {"log_magnitude_mean": mean, "log_magnitude_std": deviation}
 
 
-def quantiles(counts: np.ndarray, lower: np.ndarray, upper: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def quantiles(
+    counts: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    levels: np.ndarray,
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> np.ndarray:
     """Quantiles of binned values, interpolated inside the bin.
 
     Args:
@@ -118,6 +132,8 @@ def quantiles(counts: np.ndarray, lower: np.ndarray, upper: np.ndarray, levels: 
         lower: shape (B,): lower edges.
         upper: shape (B,): upper edges.
         levels: shape (Q,), percent.
+        low: no value is below it: edges beyond it hold nothing, and interpolation stays inside.
+        high: none is above it.
 
     Returns:
         Shape (Q,); NaN of nothing.
@@ -125,7 +141,8 @@ def quantiles(counts: np.ndarray, lower: np.ndarray, upper: np.ndarray, levels: 
     filled = np.flatnonzero(counts)
     if not len(filled):
         return np.full(len(levels), np.nan)
-    counts, lower, upper = counts[filled].astype(np.float64), lower[filled], upper[filled]
+    counts = counts[filled].astype(np.float64)
+    lower, upper = np.clip(lower[filled], low, high), np.clip(upper[filled], low, high)
     above = np.cumsum(counts)
     rank = np.asarray(levels, np.float64) / 100.0 * above[-1]
     i = np.minimum(np.searchsorted(above, rank), len(above) - 1)

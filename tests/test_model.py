@@ -119,3 +119,47 @@ def test_collectors_of_a_preset_and_more() -> None:
         model.compile("sgd", "mse", collectors=["economy", ki.Gradients()])
     with pytest.raises(ValueError, match="'economy'"):
         model.compile("sgd", "mse", collectors=["economi"])
+
+
+def _narrow_fit(base: type) -> type:
+    class Net(base):  # type: ignore[valid-type,misc]
+        def fit(self, x: Any, y: Any, **kwargs: Any) -> Any:
+            return super().fit(x, 2.0 * y, **kwargs)
+
+    return Net
+
+
+def _fit_with_an_option(base: type) -> type:
+    class Net(base):  # type: ignore[valid-type,misc]
+        def fit(self, x: Any = None, factor: float = 1.0, callbacks: Any = None, verbose: Any = 0) -> Any:
+            return super().fit(x, factor * x[:, :1], callbacks=callbacks, verbose=verbose)
+
+    return Net
+
+
+@pytest.mark.parametrize("own", [_narrow_fit, _fit_with_an_option])
+def test_a_fit_of_the_users_own_is_called_as_it_was(own: Any) -> None:
+    inputs = keras.Input((3,))
+    model = ki.instrument(own(keras.Model)(inputs, keras.layers.Dense(1)(inputs)))
+    model.compile("sgd", "mse", collectors=[ki.Weights("moments")])
+    x = np.ones((8, 3), "float32")
+    seen: list[int] = []
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch))
+    if own is _narrow_fit:
+        model.fit(x, x[:, :1], verbose=0, callbacks=[callback])
+    else:
+        model.fit(x, 3.0, [callback])
+    assert seen == [0]
+    assert model.recording["weights"].epoch("rms").shape == (1, 2)
+
+
+def test_a_fit_that_takes_no_callbacks_says_that_nothing_is_recorded() -> None:
+    class Net(keras.Model):
+        def fit(self, x: Any) -> Any:
+            return super().fit(x, x[:, :1], verbose=0)
+
+    inputs = keras.Input((3,))
+    model = ki.instrument(Net(inputs, keras.layers.Dense(1)(inputs)))
+    model.compile("sgd", "mse", collectors=[ki.Weights("moments")])
+    with pytest.warns(UserWarning, match="takes no callbacks="):
+        model.fit(np.ones((8, 3), "float32"))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.sketch import BINS, read_out
+from keras_introspect.sketch import BINS, quantiles_between
 from keras_introspect.statistics.base import Context, Piece
 from keras_introspect.statistics.bundles import bundles, in_order
 from keras_introspect.statistics.quantiles import NOTHING, Quantiles, samples_of, step_values_at, with_extremes
@@ -69,8 +69,8 @@ class ImplicitRate(Quantiles):
     def result(self, state: np.ndarray, spec: TensorSpec) -> dict[str, Any]:
         sketch, (low, high) = state[0, : BINS.size], state[0, BINS.size :].tolist()
         return {
-            "implicit_learning_rate": read_out(sketch, low, high, _MEDIAN)["quantiles"][0],
-            "implicit_learning_rate_quantiles": read_out(sketch, low, high, self.levels)["quantiles"],
+            "implicit_learning_rate": quantiles_between(sketch, low, high, _MEDIAN)[0],
+            "implicit_learning_rate_quantiles": quantiles_between(sketch, low, high, self.levels),
         }
 
     @property
