@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_introspect as ki
+from benchmarks.by_hand import ByHand
 from keras_introspect.collectors import PRESETS
 from keras_introspect.statistics import NAMED
 
@@ -19,11 +20,16 @@ PLAIN = "plain"  # keras.Model: what all others are compared with
 
 
 class Configuration(NamedTuple):
-    """How a model is made, compiled and trained; collectors belong to one model, so they are made anew for each."""
+    """How a model is made, compiled and trained; collectors belong to one model, so they are made anew for each.
+
+    Attributes:
+        loop: from the compiled model and the mode to what trains an epoch on data, where that is not `fit`.
+    """
 
     introspective: bool = True
     collectors: Callable[[], Any] = lambda: None
     callbacks: Callable[[], list[Any]] = list
+    loop: Callable[[Any, str], Callable[[Any], Any]] | None = None
 
     def compile_arguments(self) -> dict[str, Any]:
         return {"collectors": self.collectors()} if self.introspective else {}
@@ -74,6 +80,7 @@ def _configurations() -> dict[str, Configuration]:
     found["metrics"] = Configuration(collectors=_only(ki.StepMetrics))
     found |= {name: Configuration(collectors=_wherever(name)) for name in NAMED}
     found["floor"] = Configuration(collectors=_every_view(statistics=Floor()))
+    found["by_hand"] = Configuration(introspective=False, loop=ByHand)
     if importlib.util.find_spec("tensorboard"):
         found["tensorboard"] = Configuration(introspective=False, callbacks=_tensorboard)
     return found

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_introspect as ki
+from benchmarks.by_hand import NotApplicable
 from benchmarks.configurations import CONFIGURATIONS, PLAIN, Configuration
 from benchmarks.subjects import Subject
 
@@ -46,14 +47,18 @@ class Runner:
                 run_eagerly=mode == "eager",
                 **configuration.compile_arguments(),
             )
+        self._epoch = self._fit if configuration.loop is None else configuration.loop(self._model, mode)
         self._start: list[tuple[Any, np.ndarray]] = []
+
+    def _fit(self, data: Any) -> None:
+        self._model.fit(data, verbose=0, shuffle=False, callbacks=list(self._callbacks))
 
     def run(self, data: Any) -> Times:
         """One epoch over `data`, always from the same weights: values that drift would change what is measured."""
         for variable, value in self._start:
             variable.assign(value)
         gc.collect()
-        times = timed(lambda: self._model.fit(data, verbose=0, shuffle=False, callbacks=list(self._callbacks)))
+        times = timed(lambda: self._epoch(data))
         if not self._start:
             steps = self._model.optimizer.iterations  # goes on counting, as the recording does
             variables = [*self._model.weights, *self._model.optimizer.variables]
@@ -62,11 +67,12 @@ class Runner:
 
 
 class Measured(NamedTuple):
-    """Times of one configuration, a unit a round; or why it could not be run."""
+    """Times of one configuration, a unit a round; or why it could not be run, or cannot be had."""
 
     first_call: float = float("nan")
     rounds: tuple[Times, ...] = ()
     error: str = ""
+    not_applicable: str = ""
 
 
 def timed(function: Callable[[], Any]) -> Times:
@@ -82,7 +88,7 @@ def measure(subject: Subject, mode: str, names: Sequence[str], rounds: int) -> t
         The steps of a unit, and the times of each configuration; those of the plain model under `PLAIN`.
     """
     first: dict[str, float] = {}
-    errors: dict[str, str] = {}
+    failed: dict[str, Measured] = {}
     runners: dict[str, Runner] = {}
     configurations = {PLAIN: Configuration(introspective=False)} | {name: CONFIGURATIONS[name] for name in names}
     one_call = subject.dataset(subject.steps_per_execution)
@@ -91,11 +97,13 @@ def measure(subject: Subject, mode: str, names: Sequence[str], rounds: int) -> t
         try:
             runners[name] = Runner(subject, mode, configuration)
             first[name] = runners[name].run(one_call).wall
+        except NotApplicable as reason:
+            failed[name] = Measured(not_applicable=str(reason))
         except Exception as error:  # the others are still worth measuring
             if name == PLAIN:
                 raise
             runners.pop(name, None)
-            errors[name] = f"{type(error).__name__}: {error}"
+            failed[name] = Measured(error=f"{type(error).__name__}: {error}")
 
     steps = subject.steps
     while runners[PLAIN].run(subject.dataset(steps)).wall < LEAST_SECONDS:
@@ -115,7 +123,7 @@ def measure(subject: Subject, mode: str, names: Sequence[str], rounds: int) -> t
 
     gc.unfreeze()
     measured = {name: Measured(first[name], tuple(times[name])) for name in runners}
-    measured |= {name: Measured(error=error) for name, error in errors.items()}
+    measured |= failed
     runners.clear()
     keras.backend.clear_session()
     gc.collect()

@@ -75,6 +75,8 @@ def summary(measured: Measured, plain: Measured, steps: int) -> dict[str, Any]:
     """The numbers of one row: ratios are paired, each unit to the plain unit of the same round."""
     if measured.error:
         return {"error": measured.error}
+    if measured.not_applicable:
+        return {"not_applicable": measured.not_applicable}
     times, base = np.asarray(measured.rounds), np.asarray(plain.rounds)  # (rounds, wall and processor)
     ratios = times / base
     return {
@@ -95,8 +97,8 @@ def _quartiles(values: np.ndarray) -> dict[str, float]:
 
 def _line(result: Mapping[str, Any]) -> str:
     head = [result["subject"], result["mode"], result["configuration"]]
-    if "error" in result:
-        return _row([*head, "failed", *[""] * (len(COLUMNS) - 4)])
+    if "error" in result or "not_applicable" in result:
+        return _row([*head, "failed" if "error" in result else "not applicable", *[""] * (len(COLUMNS) - 4)])
     cells: list[str] = []
     for key in ("wall_ratio", "cpu_ratio"):
         found = result[key]

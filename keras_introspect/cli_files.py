@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from keras_introspect.atomic import write_atomically
+from keras_introspect.atomic import check_folder, write_atomically
 from keras_introspect.recording import Recording
 
 PROG = "python -m keras_introspect"
@@ -36,6 +36,7 @@ PICTURES = {
     "update_board": "",
     "value_distribution": "weights",
 }
+_OF_ONE_TENSOR = ("histogram_ridges", "magnitude_distribution", "unit_activity", "value_distribution")
 _FILE = "an .npz file of Recording.save, or a .keras, .weights.h5 or checkpoint file that carries a recording"
 _TABLES = (".csv", ".parquet")
 
@@ -167,9 +168,23 @@ def _plot(arguments: argparse.Namespace) -> int:
     if picture == "training_curves" and arguments.layers:
         raise Failure("--layers: the training_curves are of no layer; leave --layers out")
     with _telling("plot", arguments.file, out):
+        if picture in _OF_ONE_TENSOR:
+            _check_one(recording, picture, arguments.view or PICTURES[picture], arguments.layers)
         draw(recording, out, picture, **keywords)
     print(out)
     return OK
+
+
+def _check_one(recording: Recording, picture: str, view: str, layers: list[str] | None) -> None:
+    """Raises Failure if not one tensor is chosen."""
+    series = recording[view]
+    names = (series.sel(layers) if layers else series).names
+    if len(names) > 1:
+        shown = f"{', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
+        raise Failure(
+            f"--picture {picture} draws one tensor, got {len(names)} of {view}: {shown}; choose one, as in "
+            f"--layers {names[0]}"
+        )
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -222,6 +237,7 @@ def _beside(file: str, ending: str) -> str:
 def _telling(what: str, file: str, out: str) -> Iterator[None]:
     """Tells in one line what went wrong: a package that is missing, a folder that is not there, data that lack."""
     try:
+        check_folder(out)
         yield
     except ImportError as error:
         needs = {"export": "pandas and for Parquet pyarrow", "report": "matplotlib and Jinja2"}.get(what, "matplotlib")

@@ -44,7 +44,10 @@ def _narrow(values: np.ndarray) -> tuple[int, np.ndarray]:
     for number, dtype in enumerate(_TYPES):
         with np.errstate(invalid="ignore", over="ignore"):
             narrow = values.astype(dtype)
-        if np.array_equal(narrow.astype(np.float64), values, equal_nan=True):
+        same = narrow == values
+        if dtype.kind == "f":
+            same |= np.isnan(values)
+        if same.all():
             return number, narrow
     raise AssertionError("float64 holds every float64")
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_introspect.errors import unknown_name
+from keras_introspect.atomic import write_atomically
+from keras_introspect.errors import NOTHING_OBSERVED, WrongTypeError, a_type, as_names, unknown_name
 from keras_introspect.files import recording_bytes
 from keras_introspect.kept import pack, unpack
 from keras_introspect.merging import merge
@@ -24,10 +25,28 @@ FORMAT_VERSION = 1
 _FORMAT = "keras_introspect recording"
 _META = "recording.json"
 _SKETCH = ("quantiles/sketch", "quantiles/extremes")
+_COLLECTORS = {  # view → the collector that observes it
+    "weights": "ki.Weights()",
+    "gradients": "ki.Gradients()",
+    "gradients_epoch_sum": "ki.Gradients(epoch_sum=True)",
+    "updates": "ki.Updates()",
+    "layer_outputs": "ki.LayerOutputs()",
+    "val_layer_outputs": 'ki.LayerOutputs(phase="both")',
+    "output_gradients": "ki.OutputGradients()",
+    "metrics": "ki.StepMetrics()",
+}
 _RAW = "values"  # the series with a last axis that holds elements, not quantiles
 
 Values = dict[str, np.ndarray]
 Shape = tuple[int | None, ...]
+
+
+def _how_to_observe(view: object, views: Iterable[str]) -> str:
+    """How a view that a recording does not have would come into it."""
+    parts = [] if any(True for _ in views) else [NOTHING_OBSERVED]
+    if isinstance(view, str) and view in _COLLECTORS:
+        parts.append(f"It comes from the collector {_COLLECTORS[view]}: add it to those of compile(collectors=[…]).")
+    return " ".join(parts) or "A view exists once a collector observed it."
 
 
 def _frozen(array: Any, dtype: Any = None) -> np.ndarray:
@@ -147,11 +166,12 @@ class Series:
 
         Raises:
             UnknownNameError: nothing carries that name or fits that glob.
+            WrongTypeError: something else than names, such as a number.
         """
         if isinstance(names, str) and names in self.names:
             return self._take([self.names.index(names)], single=True)
         chosen: list[int] = []
-        for pattern in [names] if isinstance(names, str) else list(names):
+        for pattern in as_names(names, "layers= or sel()"):
             found = [i for i, name in enumerate(self.names) if name == pattern]
             found = found or [i for i, name in enumerate(self.names) if fnmatch.fnmatchcase(name, pattern)]
             if not found:
@@ -432,9 +452,7 @@ class Recording(Mapping[str, Series]):
 
     def __getitem__(self, view: str) -> Series:
         if view not in self._views:
-            raise unknown_name(
-                "view in this recording", view, self._views, "A view exists once a collector observed it."
-            )
+            raise unknown_name("view in this recording", view, self._views, _how_to_observe(view, self._views))
         return self._views[view].series(view)
 
     def __iter__(self) -> Iterator[str]:
@@ -445,6 +463,16 @@ class Recording(Mapping[str, Series]):
 
     def __contains__(self, view: object) -> bool:
         return view in self._views
+
+    def _names(self, view: str) -> tuple[str, ...]:
+        """The tensors of a view; unlike those of its series, they are known without joining what was recorded."""
+        return tuple(self._views[view].shapes)
+
+    def _epochs(self, view: str) -> np.ndarray:
+        """The epochs of a view, its steps left as they are."""
+        table = self._views[view].epoch_table
+        table.compact(self._names(view))
+        return table.blocks[0][0] if table.blocks else np.zeros(0, np.int64)
 
     @property
     def epochs(self) -> np.ndarray:
@@ -639,6 +667,11 @@ class Recording(Mapping[str, Series]):
         >>> merged.epoch("mean"), merged.epoch("std").round(3)
         (array([2.]), array([1.732]))
         """
+        if isinstance(recordings, Mapping) or not isinstance(recordings, Iterable):
+            raise WrongTypeError(
+                f"Recording.merge() was given {a_type(recordings)}; expected a list of recordings: "
+                "merge([first, second])."
+            )
         merged = cls()
         merge(merged, list(recordings), None if weights is None else list(weights), set(drop))
         return merged
@@ -664,18 +697,7 @@ class Recording(Mapping[str, Series]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the recording to one `.npz` file, whole or not at all: to a temporary name first, then renamed."""
-        path = os.fspath(path)
-        temporary = f"{path}.{os.getpid()}.tmp"
-        try:
-            with open(temporary, "wb") as file:
-                file.write(self.to_bytes())
-                file.flush()
-                os.fsync(file.fileno())  # or a crash of the machine could leave the new name on an empty file
-            os.replace(temporary, path)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
+        write_atomically(path, self.to_bytes(), durable=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Recording":

@@ -198,3 +198,75 @@ def test_another_backend_is_refused_by_name(backend: str) -> None:
     assert len(lines) >= 4
     assert backend in done.stdout
     assert "tensorflow" in done.stdout.lower()
+
+
+def test_a_dict_of_collectors_is_not_taken_for_its_keys() -> None:
+    with refuses("{'weights': False, 'gradients': True}, a dict", "'default'", "ki.Gradients()", "a list"):
+        dense_model().compile("sgd", "mse", collectors={"weights": False, "gradients": True})
+
+
+@pytest.mark.parametrize("collector", [*COLLECTORS, ki.StepMetrics])
+def test_unknown_argument_of_a_collector(collector: Any) -> None:
+    with refuses(f"{collector.__name__}(): 'perstep'", "'every'", "Did you mean 'per_step'?"):
+        collector(perstep=True)
+
+
+def test_unknown_argument_of_a_statistic() -> None:
+    with refuses("Values(): 'elemnts'", "Did you mean 'elements'?"):
+        ki.Values(elemnts=3)
+
+
+@pytest.mark.parametrize("wrong", [3, {"dense": True}, [3]], ids=str)
+def test_layers_of_another_type(wrong: Any) -> None:
+    with refuses(repr(wrong) if isinstance(wrong, int | dict) else "holds 3, an int", "layer names, globs"):
+        ki.Gradients(layers=wrong)
+
+
+@pytest.mark.parametrize("wrong", [3, {"moments": True}, [3]], ids=str)
+def test_statistics_of_another_type(wrong: Any) -> None:
+    with refuses("statistics= ", "expected", "'moments'", "Statistic"):
+        ki.Gradients(wrong)
+
+
+@pytest.mark.parametrize(("series", "statistic"), [("rms", "moments"), ("gsnr", "signal_to_noise")])
+def test_a_series_is_no_statistic(series: str, statistic: str) -> None:
+    with refuses(f"'{series}' is a series of the statistic '{statistic}'"):
+        ki.Gradients(series)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_collector_beside_a_preset_that_has_it(first: bool) -> None:
+    given: list[Any] = ["default", ki.Gradients(per_step=True)]
+    with refuses("'gradients'", "list the collectors instead", "[ki.Weights(), ki.Gradients(), ki.LayerOutputs()]"):
+        dense_model().compile("sgd", "mse", collectors=given if first else given[::-1])
+
+
+def test_a_view_that_was_not_collected_names_its_collector() -> None:
+    model = dense_model()
+    compile_and_fit(model, [ki.Weights()])
+    for collector in [*COLLECTORS[1:], ki.StepMetrics]:
+        with refuses(repr(collector.key), f"ki.{collector.__name__}()", "compile"):
+            model.recording[collector.key]
+    with refuses("'val_layer_outputs'", 'ki.LayerOutputs(phase="both")'):
+        model.recording["val_layer_outputs"]
+    with refuses("Nothing was observed", "collectors="):
+        dense_model().recording["weights"]
+    with refuses("0, an int", "a name (str)"):
+        model.recording["weights"].sel(0)  # type: ignore[arg-type]
+
+
+def test_merging_what_is_no_list() -> None:
+    with refuses("a Recording", "a list of recordings"):
+        ki.Recording.merge(ki.Recording())  # type: ignore[arg-type]
+
+
+def test_files_in_a_folder_that_does_not_exist_are_named_themselves(tmp_path: Any) -> None:
+    model = dense_model()
+    compile_and_fit(model, "economy")
+    writers = {"run.npz": model.recording.save, "run.html": lambda path: ki.report(model.recording, path)}
+    for name, write in writers.items():
+        path = tmp_path / "missing" / name
+        with pytest.raises(FileNotFoundError, match=r"the folder '.*missing' does not exist") as error:
+            write(path)
+        assert error.value.filename == str(path)
+        assert ".tmp" not in str(error.value)

@@ -101,9 +101,11 @@ def test_plot_of_a_view_and_some_layers(
         (["--picture", "norm", "--view", "nonsense"], "Unknown view in this recording: 'nonsense'"),
         (["--picture", "norm", "--layers", "nonsense"], "Unknown tensor in 'gradients': 'nonsense'"),
         (["--picture", "value_distribution"], "draws one tensor, got 6"),
+        (["--picture", "histogram_ridges"], "choose one, as in --layers conv_0/kernel"),
+        (["--picture", "histogram_ridges", "--layers", "*kernel"], "got 3 of weights"),
         (["--view", "gradients"], "the dashboard is drawn of the whole recording"),
         (["--picture", "training_curves", "--layers", "conv"], "the training_curves are of no layer"),
-        (["--out", "missing/dashboard.png"], "No such file or directory"),
+        (["--out", "missing/dashboard.png"], "No such file or directory: the folder 'missing' does not exist"),
         (["--out", "dashboard.xyz"], "xyz"),
     ],
 )

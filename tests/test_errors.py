@@ -2,7 +2,15 @@ import pickle
 
 import pytest
 
-from keras_introspect.errors import UnknownNameError, unknown_name
+from keras_introspect.errors import (
+    NamesItsArguments,
+    UnknownArgumentError,
+    UnknownNameError,
+    WrongTypeError,
+    a,
+    as_names,
+    unknown_name,
+)
 
 
 def test_is_what_a_mapping_and_what_a_bad_argument_raises():
@@ -44,3 +52,45 @@ def test_long_lists_are_cut_and_counted(count, cut):
 def test_survives_pickling():
     error = unknown_name("view", "x", ["y"])
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("word", ["int", "IntrospectiveModel", "Axes", "unusedThing", "Ordinary", "uninteresting"])
+def test_an_before_a_vowel(word):
+    assert a(word) == f"an {word}"
+
+
+@pytest.mark.parametrize("word", ["str", "NoneType", "UserModel", "UNet", "uint8", "Unit", "Eurostat", "OneHot", ""])
+def test_a_before_a_consonant(word):
+    assert a(word) == f"a {word}"
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"conv", {"conv": 1}, [3], ["conv", None]])
+def test_what_is_no_names_is_said(wrong):
+    with pytest.raises(WrongTypeError, match=r"layers was given .*expected a name \(str\), a glob such as 'conv\*'"):
+        as_names(wrong, "layers")
+
+
+class Base(NamesItsArguments):
+    def __init__(self, first=None, per_step=False):
+        if first == "fault":
+            raise TypeError("another one")
+
+
+class Passing(Base):
+    def __init__(self, own=1, **kwargs):
+        self.taken = kwargs.pop("taken", None)
+        super().__init__(**kwargs)
+
+
+def test_an_unknown_argument_names_the_class_that_was_written_its_arguments_and_the_nearest():
+    with pytest.raises(UnknownArgumentError) as caught:
+        Passing(perstep=True)
+    assert str(caught.value) == (
+        "Unknown argument of Passing(): 'perstep'. Expected one of: 'own', 'first', 'per_step'. "
+        "Did you mean 'per_step'?"
+    )
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, ValueError)
+    assert Passing(own=2, taken=3, first=4).taken == 3
+    with pytest.raises(TypeError, match="another one"):
+        Passing(first="fault")

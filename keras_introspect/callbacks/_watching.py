@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_introspect.errors import a_type
 from keras_introspect.recording import Recording
 
 
@@ -35,7 +36,7 @@ class Watching(keras.callbacks.Callback):
         name = type(self).__name__
         if not hasattr(self.model, "recording"):
             raise ValueError(
-                f"{name} was given to a {type(self.model).__name__}, which records nothing. Expected an "
+                f"{name} was given to {a_type(self.model)}, which records nothing. Expected an "
                 "IntrospectiveModel; keras_introspect.instrument(model) makes one of a model that exists already."
             )
         if not self.model.collectors:

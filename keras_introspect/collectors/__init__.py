@@ -1,6 +1,6 @@
 """Collectors: what is observed, one a file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -12,7 +12,7 @@ from keras_introspect.collectors.output_gradients import OutputGradients
 from keras_introspect.collectors.step_metrics import StepMetrics
 from keras_introspect.collectors.updates import Updates
 from keras_introspect.collectors.weights import Weights
-from keras_introspect.errors import unknown_name
+from keras_introspect.errors import WrongTypeError, a_type, unknown_name
 from keras_introspect.statistics import NAMED
 
 __all__ = [
@@ -63,7 +63,8 @@ def resolve_collectors(collectors: Any) -> tuple[Collector, ...]:
             classes, of their keys, or of presets: `["all", ki.StepMetrics()]`.
 
     Raises:
-        ValueError: an unknown preset or collector, or two collectors under one name.
+        ValueError: an unknown preset or collector, two collectors under one name, or (a `WrongTypeError`) something
+            else than these.
     """
     if collectors is None:
         return ()
@@ -71,11 +72,18 @@ def resolve_collectors(collectors: Any) -> tuple[Collector, ...]:
         if collectors not in PRESETS:
             raise unknown_name("preset in collectors=", collectors, PRESETS, "Or give a list such as [ki.Gradients()].")
         collectors = PRESETS[collectors]()
+    if isinstance(collectors, Mapping | bytes):
+        raise WrongTypeError(
+            f"collectors= was given {collectors!r}, {a_type(collectors)}; expected one of the presets "
+            f"{', '.join(map(repr, PRESETS))}, a collector such as ki.Gradients(), or a list of collectors or of their "
+            f"keys ({', '.join(map(repr, _BY_KEY))}). List those that are to observe, and leave out the others."
+        )
     if isinstance(collectors, (Collector, type)) or not isinstance(collectors, Iterable):
         collectors = [collectors]
     resolved: list[Collector] = []
-    given = [part for item in collectors for part in (PRESETS[item]() if _is_preset(item) else [item])]
-    for item in given:
+    given = [(part, item) for item in collectors for part in (PRESETS[item]() if _is_preset(item) else [item])]
+    presets: dict[str, str] = {}  # name of a collector → the preset that it came with
+    for item, origin in given:
         if isinstance(item, str):
             if item not in _BY_KEY:
                 raise unknown_name("collector", item, [*_BY_KEY, *PRESETS])
@@ -83,16 +91,23 @@ def resolve_collectors(collectors: Any) -> tuple[Collector, ...]:
         if isinstance(item, type) and issubclass(item, Collector):
             item = item()
         if not isinstance(item, Collector):
-            raise ValueError(
+            raise WrongTypeError(
                 f"collectors= holds {item!r} of type {type(item).__name__}; expected collectors such as ki.Gradients()"
                 f", their keys ({', '.join(_BY_KEY)}), or one of the presets {', '.join(PRESETS)}."
             )
         taken = {part.name for other in resolved for part in other.parts()}
         twice = [part.name for part in item.parts() if part.name in taken]
         if twice:
-            raise ValueError(
-                f"Two collectors are named {twice[0]!r}. Give one of them a name of its own: "
-                f"{type(item).__name__}(name='...')."
-            )
+            mend = f"Give one of them a name of its own: {type(item).__name__}(name='...')."
+            preset = origin if _is_preset(origin) else presets.get(twice[0])
+            if preset:
+                parts = ", ".join(f"ki.{part!r}" for part in PRESETS[preset]())
+                mend += (
+                    f" One came with {preset!r}: to change a collector of a preset, list the collectors instead of the "
+                    f"preset; {preset!r} is [{parts}]."
+                )
+            raise ValueError(f"Two collectors are named {twice[0]!r}. {mend}")
+        if _is_preset(origin):
+            presets.update((part.name, origin) for part in item.parts())
         resolved.append(item)
     return tuple(resolved)

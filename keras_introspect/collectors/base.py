@@ -9,14 +9,14 @@ import numpy as np
 
 from keras_introspect.capture import Capture, Seen, Wanted
 from keras_introspect.collectors.selection import LayerSelection, Selection
-from keras_introspect.errors import unknown_name
+from keras_introspect.errors import NamesItsArguments, unknown_name
 from keras_introspect.statistics import NAMED, Piece, Statistic, TensorSpec, Values, resolve
 
 Group = list[Piece]
 LOGS = ("summary", "layers", None)
 
 
-class Collector:
+class Collector(NamesItsArguments):
     """Base of the five collectors.
 
     Args:

@@ -1,12 +1,13 @@
 """`layers=`: which layers, or variables, a collector looks at."""
 
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from keras_introspect.errors import unknown_name
+from keras_introspect.errors import WrongTypeError, a_type, unknown_name
 
 _TYPE = "type:"  # how a layer type is written in a saved model
+_EXPECTED = "expected layer names, globs such as 'conv*', layer types or functions of a layer"
 
 LayerSelection = str | type | Callable[[Any], bool] | Iterable[str | type | Callable[[Any], bool]] | None
 
@@ -18,7 +19,7 @@ class Selection:
         layers: what a user gave as `layers=`.
 
     Raises:
-        TypeError: an item is none of these.
+        WrongTypeError: it, or an item, is none of these.
     """
 
     def __init__(self, layers: LayerSelection) -> None:
@@ -28,6 +29,10 @@ class Selection:
             items: list[Any] = []
         else:
             single = isinstance(layers, (str, type)) or callable(layers) or hasattr(layers, "path")
+            if not single and (not isinstance(layers, Iterable) or isinstance(layers, Mapping | bytes)):
+                raise WrongTypeError(
+                    f"layers= was given {layers!r}, {a_type(layers)}; {_EXPECTED}, or a list of these."
+                )
             items = [layers] if single else list(layers)  # type: ignore[arg-type]
         # A layer or variable of the model stands for its name.
         items = [
@@ -35,10 +40,7 @@ class Selection:
         ]
         for item in items:
             if not (isinstance(item, str) or callable(item)):
-                raise TypeError(
-                    f"layers= holds {item!r}; expected layer names, globs such as 'conv*', layer types or functions of "
-                    "a layer."
-                )
+                raise WrongTypeError(f"layers= holds {item!r}, {a_type(item)}; {_EXPECTED}.")
         if layers is not None and not items:
             raise ValueError("layers= is an empty list: it chooses nothing. Leave it out to observe everything.")
         self.everything = layers is None

@@ -9,7 +9,7 @@ from keras_introspect.diagnosis.finding import SEVERITIES, Finding
 from keras_introspect.diagnosis.result import Diagnosis
 from keras_introspect.diagnosis.rule import Rule
 from keras_introspect.diagnosis.rules import RULES
-from keras_introspect.errors import unknown_name
+from keras_introspect.errors import a_type, unknown_name
 from keras_introspect.recording import Recording
 
 
@@ -50,7 +50,7 @@ def diagnose(
     [('dead_units', 'error', ('relu',))]
     """
     if not isinstance(recording, Recording):
-        raise ValueError(f"diagnose() got a {type(recording).__name__}; expected a Recording, such as model.recording.")
+        raise ValueError(f"diagnose() got {a_type(recording)}; expected a Recording, such as model.recording.")
     return judge(Evidence(recording, None if model is None else describe(model)), chosen_rules(rules, kinds))
 
 

@@ -1,12 +1,13 @@
 """What the pictures read: checked input, the layers and epochs chosen, names and numbers that fit."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_introspect.diagnosis.places import is_kernel
-from keras_introspect.errors import UnknownNameError, unknown_name
+from keras_introspect.errors import NOTHING_OBSERVED, UnknownNameError, a_type, unknown_name
 from keras_introspect.recording import Recording, Series
 
 Layers: TypeAlias = str | Iterable[str] | None
@@ -50,7 +51,7 @@ class Chosen:
     ) -> None:
         if not isinstance(series, Series):
             hint = _views_to_choose(series, picture) if isinstance(series, Recording) else ""
-            raise ValueError(f"{picture}() got a {type(series).__name__}; expected a Series.{hint}")
+            raise ValueError(f"{picture}() got {a_type(series)}; expected a Series.{hint}")
         if layers is not None:
             series = series.sel(layers)
         if series.view == METRICS and not (needs and set(needs) <= set(series.statistics)):
@@ -58,7 +59,7 @@ class Chosen:
         if not len(series.names) or not len(series.epochs):
             raise ValueError(
                 f"{picture}() got a series of {series.view!r} with {len(series.names)} tensors and "
-                f"{len(series.epochs)} epochs; expected at least one of each. Train for an epoch first."
+                f"{len(series.epochs)} epochs; expected at least one of each. {_observe(series)}"
             )
         for statistic in needs:
             require(series, statistic)
@@ -118,10 +119,17 @@ def check_recording(recording: Any, picture: str) -> Recording:
     """The recording, if it is one and holds an epoch or a step."""
     if not isinstance(recording, Recording):
         hint = " Pass the recording, not one view of it." if isinstance(recording, Series) else ""
-        raise ValueError(f"{picture}() got a {type(recording).__name__}; expected a Recording.{hint}")
+        raise ValueError(f"{picture}() got {a_type(recording)}; expected a Recording.{hint}")
     if not len(recording.epochs) and not any(len(series.steps) for series in recording.values()):
-        raise ValueError(f"{picture}() got an empty recording; expected at least one epoch. Train for an epoch first.")
+        raise ValueError(f"{picture}() got an empty recording; expected at least one epoch. {NOTHING_OBSERVED}")
     return recording
+
+
+def _observe(series: Series) -> str:
+    """How a series that has nothing to draw would have something."""
+    if len(series.steps):
+        return "Only single steps are in it: it is complete when the epoch ends."
+    return NOTHING_OBSERVED
 
 
 def views_of(recording: Recording, views: Sequence[str], picture: str, mend: str) -> list[Series]:
@@ -296,6 +304,66 @@ def number(value: float) -> str:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     mantissa, exponent = f"{value:.1e}".split("e")
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
+# Words of which a metric's name is made, as Keras, scikit-learn and their users call metrics.
+_MORE = re.compile(
+    "acc|accurac(y|ies)|auc|auroc|auprc|roc|prc|precision|recall|f1|fbeta|fscore|iou|jaccard|r2|topk|hits?|ndcg|mrr|"
+    "bleu|rouge|psnr|ssim|kappa|mcc|matthews|sensitivity|specificity|tpr|tnr|tp|tn|similarity|correlation|pearson|"
+    "spearman|concordance|explained|likelihood"
+)
+_LESS = re.compile(
+    "loss(es)?|err(ors?)?|mse|mae|rmse|mape|msle|rmsle|smape|nll|bce|crossentropy|kl|kld|divergence|poisson|hinge|"
+    "logcosh|huber|perplexity|ppl|fpr|fnr|fp|fn|wer|cer|brier|deviance|cost|miss(es)?|ece|regret|fid"
+)
+_JOINED = (  # as they are written apart, and as one word
+    ("io_u", "iou"),
+    ("f_1", "f1"),
+    ("f_beta", "fbeta"),
+    ("r_2", "r2"),
+    ("r_squared", "r2"),
+    ("cross_entropy", "crossentropy"),
+    ("log_cosh", "logcosh"),
+    ("negative_log", "neg_log"),
+)
+
+
+def more_is_better(metric: str) -> bool | None:
+    """Whether a metric is the better the higher, told by its name alone: a trend may go the wrong way.
+
+    The last word that tells counts, as the first may be the name of an output: `loss_head_accuracy` is an accuracy.
+
+    Returns:
+        `None` where the name does not tell.
+
+    Example:
+
+    >>> [more_is_better(name) for name in ("val_accuracy", "mean_io_u", "top_5_error", "mae_1")]
+    [True, True, False, False]
+    >>> more_is_better("gradient_norm") is None
+    True
+    """
+    text = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", metric).lower()
+    text = f"_{re.sub('[^a-z0-9]+', '_', text)}_".partition("_at_")[0] + "_"
+    text = re.sub(r"_top_?(k|\d+)_", "_topk_", text)
+    for apart, joined in _JOINED:
+        text = text.replace(f"_{apart}_", f"_{joined}_")
+    words = [word for word in text.split("_") if word]
+    for i in reversed(range(len(words))):
+        before = words[i - 1] if i else ""
+        found = _of_word(words[i], before)
+        if found is not None:
+            return not found if {"neg", "minus"} & set(words[:i]) else found
+    return None
+
+
+def _of_word(word: str, before: str) -> bool | None:
+    if word in ("positive", "positives", "negative", "negatives") and before in ("true", "false"):
+        return before == "true"
+    for known in (word, word.rstrip("0123456789")):  # auc_2, top5
+        if _MORE.fullmatch(known) or _LESS.fullmatch(known):
+            return bool(_MORE.fullmatch(known))
+    return None
 
 
 def percent(share: float) -> str:

@@ -10,9 +10,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 
+from keras_introspect.errors import a_type
 from keras_introspect.plots._data import number, shorten
 
 # Dark and light of each pair differ in brightness, not in hue alone: they hold in grey and for the colour-blind.
@@ -38,7 +40,7 @@ def axes_of(ax: Axes | None, figsize: tuple[float, float] = (7.0, 4.0), layout: 
     """The axes given, or the one axes of a new figure outside pyplot."""
     if ax is not None:
         if not isinstance(ax, Axes):
-            raise ValueError(f"ax is a {type(ax).__name__}; expected a matplotlib Axes, such as Figure().subplots().")
+            raise ValueError(f"ax is {a_type(ax)}; expected a matplotlib Axes, such as Figure().subplots().")
         return ax
     figure = Figure(figsize=figsize, layout=layout)  # type: ignore[arg-type]
     ax = figure.subplots()
@@ -165,6 +167,11 @@ def bands(ax: Axes, epochs: np.ndarray, levels: np.ndarray, color: str = BLUE) -
     ax.plot(x, middle, color=color, linewidth=line_width(epochs))
 
 
+def band_samples() -> list[Patch]:
+    """Of the bands over tensors, for a legend."""
+    return [Patch(color=PALE_BLUE, label="the middle half"), Patch(color=PALE, label="smallest to largest")]
+
+
 def fill(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> None:
     """Fills between two lines without touching the limits: five times as fast as `Axes.fill_between`."""
     ax.add_collection(PolyCollection(outlines(x, low, high), facecolors=color, linewidths=0), autolim=False)
@@ -206,6 +213,11 @@ def depth_colors(count: int) -> list[Any]:
     return [colormaps["viridis"](0.8 * i / max(1, count - 1)) for i in range(count)]
 
 
+def epoch_colors(count: int) -> list[Any]:
+    """Of lines that stand for epochs, in their order: the oldest dark, the newest bright, in every picture."""
+    return depth_colors(count)
+
+
 def label_ends(ax: Axes, heights: np.ndarray, names: Sequence[str], colors: Sequence[Any], width: int = 18) -> None:
     """Writes names beside the right end of lines, moved apart so that none covers another.
 
@@ -227,6 +239,19 @@ def label_ends(ax: Axes, heights: np.ndarray, names: Sequence[str], colors: Sequ
         y = np.clip(ax.transAxes.inverted().transform(place)[:, 1], 0, 0.97)
         short = shorten(list(names), width)
         beside(ax, y, [short[int(i)] for i in seen], [colors[int(i)] for i in seen])
+
+
+def name_levels(ax: Axes, ends: np.ndarray) -> bool:
+    """Says beside the right end of bands over tensors what they are; returns whether they differ, so that it did.
+
+    Args:
+        ax: where the bands are; its y limits must be final.
+        ends: the last heights of the five lines, ascending.
+    """
+    differ = bool(np.isfinite(ends).all()) and bool(ends[0] < ends[4])
+    if differ:
+        label_ends(ax, ends, ("smallest", "25 %", "median", "75 %", "largest"), [GREY] * 5)
+    return differ
 
 
 def points(ax: Axes) -> np.ndarray:

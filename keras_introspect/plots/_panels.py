@@ -149,6 +149,22 @@ class Board:
         for ax, end in zip(self.top, starts, strict=True):
             fit_title(ax, (end - ax.get_position().x0) * self.figure.get_size_inches()[0] * 72 - 8)
 
+    def legend(self, samples: Sequence[Artist], below: bool = False) -> None:
+        """Says what lines and bands are: at the right of the upper axes, or in one line below them."""
+        ax = self.top[-1]
+        self.figure.legend(
+            handles=list(samples),
+            loc="upper right" if below else "upper left",
+            bbox_to_anchor=(1.0, 0.0 if below else 1.0),
+            bbox_transform=ax.transAxes + self._points(0 if below else 5, -18 if below else 0),
+            ncols=len(samples) if below else 1,
+            fontsize=SMALL,
+            frameon=False,
+            borderaxespad=0,
+            borderpad=0,
+            handlelength=1.6,
+        )
+
     def epochs(self, i: int, epochs: np.ndarray) -> None:
         """The x axis of a panel; in the lowest, the first and the last epoch are written, inwards."""
         ax, first, last = self.small[i], int(epochs[0]), int(epochs[-1])

@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from keras_introspect.plots._data import Chosen, Iterations, Layers, latest, over_layers, percent, shape_text, shorten
 from keras_introspect.plots._draw import (
@@ -76,6 +77,9 @@ def activity_board(
         board.caption(place, short[i], shape_text(chosen.shapes[i]), text, bad)
         board.epochs(place, chosen.epochs)
         board.heights(place, *_SHARES)
+    if spatial is not None and np.nanmax(spatial, initial=0) > 0:
+        places = Line2D([], [], color=INK, linewidth=0.9, linestyle=":", label="in the panels: dead places")
+        board.legend([places], below=True)
     board.fit_titles()
     return board.figure
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from keras_introspect.diagnosis.places import judged_for_death
-from keras_introspect.errors import UnknownNameError, unknown_name
+from keras_introspect.errors import UnknownNameError, a_type, as_names, unknown_name
 from keras_introspect.plots._data import (
     VIEWS,
     Chosen,
@@ -16,6 +16,7 @@ from keras_introspect.plots._data import (
     check_recording,
     epochs_inside,
     latest,
+    more_is_better,
     number,
     over_layers,
     percent,
@@ -101,7 +102,7 @@ def _runs(recordings: Sequence[Recording] | Mapping[str, Recording]) -> dict[str
         or not isinstance(recordings, Mapping | Sequence)
         or isinstance(recordings, str)
     ):
-        raise ValueError(f"comparison() got a {type(recordings).__name__}; {expected}.")
+        raise ValueError(f"comparison() got {a_type(recordings)}; {expected}.")
     if isinstance(recordings, Mapping):
         runs = {str(name): recording for name, recording in recordings.items()}
     else:
@@ -127,7 +128,7 @@ def _chosen(run: Recording, view: str, layers: Layers, epochs: np.ndarray | None
     if inside is not None and not inside:
         return None
     try:
-        wanted = None if layers is None else run[view].sel([layers] if isinstance(layers, str) else list(layers)).names
+        wanted = None if layers is None else run[view].sel(as_names(layers, "layers")).names
     except UnknownNameError:
         return None
     return Chosen(run[view], "comparison", (), wanted, inside)
@@ -181,7 +182,7 @@ def _panel(ax: Axes, what: str, curves: dict[str, _Curve], styles: Mapping[str, 
         not share
         and len(positive)
         and (what.startswith("rms") or positive.max() > 30 * positive.min())
-        and "acc" not in what
+        and more_is_better(what) is not True
     ):
         floor = log_axis(ax, values)
     for label, (epochs, y) in curves.items():

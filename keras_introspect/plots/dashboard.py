@@ -1,14 +1,15 @@
 """Is anything wrong, and where do I look?"""
 
 import textwrap
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from keras_introspect.diagnosis import Diagnosis, diagnose
+from keras_introspect.diagnosis import Diagnosis, Finding, diagnose
 from keras_introspect.diagnosis.places import depth_ratio, judged_for_death
-from keras_introspect.errors import UnknownNameError, unknown_name
+from keras_introspect.errors import UnknownNameError, as_names, unknown_name
 from keras_introspect.plots._data import (
     METRICS,
     VIEWS,
@@ -37,6 +38,7 @@ from keras_introspect.plots._draw import (
     fit_title,
     fitting,
     log_axis,
+    name_levels,
     nothing,
     points,
     title,
@@ -49,6 +51,8 @@ from keras_introspect.plots.update_board import with_ratio
 from keras_introspect.recording import Recording, Series
 
 _MOST_SIGNALS = 6
+_LINE, _SENTENCE, _GAP, _BELOW = 12.0, 10.5, 3.0, 24.0  # points: of a finding's name, of its text, between, under them
+_CHARACTERS = 80  # of a line of a finding's text
 _MARKS = {"error": ("■", RED), "warning": ("▲", ORANGE), "info": ("○", GREY)}
 _TOP, _ROW = 3.1, 1.65  # inches
 _COLUMNS = ((0.75, 4.0), (6.0, 3.3), (11.75, 3.4))  # left edge and width; names stand to the right of each
@@ -63,9 +67,9 @@ def dashboard(
     """Draws the whole run on one screen.
 
     Top: the training curves, and what is wrong, by name (see `keras_introspect.diagnose`), with the layer to open next.
-    Then a row for each view that was observed: the rms of its layers (median, quartiles, extremes), the
-    scale stack, and the activity with the worst dead rate, the update-to-weight ratio, or the scale along the depth,
-    whichever the view has.
+    Then a row for each view that was observed: the rms of its layers (median, quartiles, extremes; red where there is
+    an error in it, or a value that is not finite in its last epoch), the scale stack, and the activity with the worst
+    dead rate, the update-to-weight ratio, or the scale along the depth, whichever the view has.
 
     Args:
         recording: what was observed.
@@ -94,11 +98,12 @@ def dashboard(
     page = _Page(figsize or (16.0, _TOP + _ROW * len(rows) + 0.25), len(rows))
     _curves(page, recording, iterations)
     _signals(page.axes(0, 2, left=-0.5, right=0.75), recording, found)
+    labelled = False
     for i, chosen in enumerate(rows, start=1):
         kernels = chosen.kernels()  # what is compared along the depth: biases and scales have other sizes
         depth = (kernels or chosen).series
         bad = any(finding.view == chosen.view and finding.severity == "error" for finding in found)
-        _rms(page.axes(i, 0), chosen, kernels, RED if bad else INK)
+        labelled = _rms(page.axes(i, 0), chosen, kernels, bad, name_bands=not labelled) or labelled
         _stack(page.axes(i, 1), depth, chosen.iterations)
         _third(page.axes(i, 2), recording, chosen, kernels)
         for ax in page.figure.axes[-3:] if i < len(rows) else []:
@@ -147,8 +152,7 @@ def _rows(recording: Recording, layers: Layers, iterations: Iterations) -> list[
     for view in views:
         wanted = layers
         if layers is not None:
-            patterns = [layers] if isinstance(layers, str) else list(layers)
-            wanted = [p for p in patterns if _fits(recording, view, p)]
+            wanted = [p for p in as_names(layers, "layers") if _fits(recording, view, p)]
             if not wanted:
                 continue
         series = with_ratio(recording) if view == "updates" else recording[view]
@@ -192,36 +196,65 @@ def _signals(ax: Axes, recording: Recording, found: Diagnosis) -> None:
     names = list(dict.fromkeys(n for s in recording.values() for n in s.names))
     names = list(dict.fromkeys([*(n for finding in found for n in finding.where), *names]))
     short = dict(zip(names, shorten(names, 30), strict=True))
-    pitch = 1 / (_MOST_SIGNALS + 0.3)
-    width = float(points(ax)[0])
-    for i, finding in enumerate(shown):
+    if found.alarms:
+        first = next((f for f in found.alarms if f.where and f.view not in ("", "logs")), None)
+        tail = [f"and {len(found) - len(shown)} more: see diagnose(recording)"] if len(found) > len(shown) else []
+        tail += [f"Open next: {short[first.where[0]]} in {first.view}"] if first else []
+    else:
+        looked = f"{len(found.judged)} kinds of faults looked for"
+        if found.not_judged:
+            looked += f", {len(found.not_judged)} could not be judged"
+        tail = [looked, *_vitals(recording)]
+        tail = tail[: max(1, 7 - 2 * len(shown))] if shown else tail
+    width, height = points(ax)
+    room = (height + _BELOW - _LINE * len(tail)) / _SENTENCE - len(shown) * (_LINE + _GAP) / _SENTENCE
+    lines = _sentences(shown, short, int(room))
+    size = min((fitting(line, 0.96 * width, SMALL + 0.5) for own in lines for line in own), default=SMALL)
+    y = 0.99
+    for finding, sentences in zip(shown, lines, strict=True):
         mark, color = _MARKS[finding.severity]
-        y = 0.99 - i * pitch
         ax.text(0, y, mark, fontsize=SMALL + 2, color=color, va="top")
         weight = "bold" if finding.severity == "error" else "normal"
         ax.text(0.04, y, finding.kind.replace("_", " "), fontsize=SMALL + 1, va="top", color=INK, fontweight=weight)
         where = "".join(short[name] for name in finding.where[:1])
         more = f" +{len(finding.where) - 1}" if len(finding.where) > 1 else ""
         ax.text(1, y, where + more, fontsize=SMALL, va="top", ha="right", color=INK)
+        y -= _LINE / height
+        for sentence in sentences:
+            ax.text(0.04, y, sentence, fontsize=size, va="top", color=INK)
+            y -= _SENTENCE / height
+        y -= _GAP / height
+    if found.alarms:
+        ax.text(0, y, "\n".join(tail), fontsize=SMALL + 1, va="top", color=BLUE, fontweight="bold")
+    else:
+        ax.text(0, y - 0.06, "\n".join(tail), fontsize=SMALL + 1, va="top", linespacing=1.6)
+
+
+def _sentences(findings: Sequence[Finding], short: Mapping[str, str], room: int) -> list[list[str]]:
+    """The summaries in lines, and what to try where it fits as well: all together no more lines than there is room for.
+
+    Each has one line at least; what is cut ends in "…".
+    """
+    texts = []
+    for finding in findings:
         summary = finding.summary
         for name in finding.where[:3]:
             summary = summary.replace(name, short[name])
-        sentence = textwrap.shorten(summary, 82, placeholder=" …")
-        size = fitting(sentence, 0.96 * width, SMALL + 0.5)
-        ax.text(0.04, y - 0.44 * pitch, sentence, fontsize=size, va="top", color=INK)
-    end = 0.99 - len(shown) * pitch
-    if found.alarms:
-        first = next((f for f in found.alarms if f.where and f.view not in ("", "logs")), None)
-        lines = [f"and {len(found) - len(shown)} more: see diagnose(recording)"] if len(found) > len(shown) else []
-        lines += [f"Open next: {short[first.where[0]]} in {first.view}"] if first else []
-        ax.text(0, end, "\n".join(lines), fontsize=SMALL + 1, va="top", color=BLUE, fontweight="bold")
-    else:
-        looked = f"{len(found.judged)} kinds of faults looked for"
-        if found.not_judged:
-            looked += f", {len(found.not_judged)} could not be judged"
-        lines = [looked, *_vitals(recording)]
-        text = "\n".join(lines[: max(1, 7 - 2 * len(shown))] if shown else lines)
-        ax.text(0, end - 0.06, text, transform=ax.transAxes, fontsize=SMALL + 1, va="top", linespacing=1.6)
+        texts.append(summary)
+    needed = [len(textwrap.wrap(text, _CHARACTERS)) for text in texts]
+    given = [1] * len(texts)
+    for _ in range(max(needed, default=0)):  # in turn, so that no long one takes all
+        for i in range(len(texts)):
+            given[i] += given[i] < needed[i] and sum(given) < room
+    lines = [
+        textwrap.wrap(text, _CHARACTERS, max_lines=count, placeholder=" …")
+        for text, count in zip(texts, given, strict=True)
+    ]
+    for own, finding in zip(lines, findings, strict=True):
+        remedy = textwrap.wrap(f"Try: {finding.suggestion}", _CHARACTERS) if finding.suggestion else []
+        if sum(map(len, lines)) + len(remedy) <= room and sum(given) >= sum(needed):
+            own += remedy
+    return lines
 
 
 def _vitals(recording: Recording) -> list[str]:
@@ -254,20 +287,31 @@ def _vitals(recording: Recording) -> list[str]:
     return lines or ["neither rms nor activity was collected"]
 
 
-def _rms(ax: Axes, every: Chosen, kernels: Chosen | None, color: str) -> None:
+def _rms(ax: Axes, every: Chosen, kernels: Chosen | None, bad: bool, name_bands: bool) -> bool:
+    """The rms of the layers of a view; returns whether the bands were named."""
     chosen, tensors = kernels or every, counted(every, kernels)
     if not chosen.has("rms"):
         nothing(_bare(ax), "rms was not collected")
-        title(ax, f"{chosen.view}: {tensors}")
-        return
+        title(ax, f"{chosen.view}: {tensors}", RED if bad else INK)
+        return False
     rms = chosen.epoch("rms")
     floor = log_axis(ax, rms)
     levels = over_layers(rms)
-    bands(ax, chosen.epochs, np.where(levels == 0, floor, levels))
+    drawn = np.where(levels == 0, floor, levels)
+    bands(ax, chosen.epochs, drawn)
     epoch_axis(ax, chosen.epochs)
     ax.set_ylabel("rms")
     middle = float(latest(levels[2][:, None])[0])
-    title(ax, f"{chosen.view}: {tensors}, median rms {number(middle)}", color)
+    text = f"{chosen.view}: {tensors}, "
+    lost = int((every.epoch("nonfinite")[-1] > 0).sum()) if every.has("nonfinite") else 0
+    if lost:
+        whole = not np.isfinite(every.epoch("rms")[-1]).any()
+        text += f"{'none finite' if whole else f'{lost} with non-finite values'} in epoch {every.epochs[-1]}"
+    else:
+        text += f"median rms {number(middle)}" if np.isfinite(middle) else "no finite rms"
+    bad = bad or bool(lost) or not np.isfinite(middle)
+    title(ax, text, RED if bad else INK)
+    return name_bands and name_levels(ax, latest(drawn.T))
 
 
 def _stack(ax: Axes, series: Series, iterations: Iterations) -> None:

@@ -18,7 +18,7 @@ from keras_introspect.plots._data import (
     shape_text,
     shorten,
 )
-from keras_introspect.plots._draw import bands, epoch_axis, extremes, log_axis, nothing, thin_bands, title
+from keras_introspect.plots._draw import bands, epoch_axis, extremes, log_axis, name_levels, nothing, thin_bands, title
 from keras_introspect.plots._panels import panels
 from keras_introspect.plots.scale_stack import scale_stack
 from keras_introspect.recording import Series
@@ -128,8 +128,10 @@ def _model(ax: Axes, every: Chosen, kernels: Chosen | None) -> None:
         return
     floor = log_axis(ax, values)
     levels = over_layers(values)
-    bands(ax, chosen.epochs, np.where(levels == 0, floor, levels))
+    drawn = np.where(levels == 0, floor, levels)
+    bands(ax, chosen.epochs, drawn)
     epoch_axis(ax, chosen.epochs)
+    name_levels(ax, latest(drawn.T))
     ax.set_ylabel(what)
     low, _, high = latest(levels.T)[[0, 2, 4]]
     title(ax, f"{every.view}: {counted(every, kernels)}, {what} {number(low)} … {number(high)}")

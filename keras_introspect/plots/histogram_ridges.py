@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from keras_introspect.plots._data import Chosen, Iterations, Layers, number, percent, shape_text, shorten
-from keras_introspect.plots._draw import GREY, axes_of, depth_colors, label_ends, nothing, quiet, title
+from keras_introspect.plots._draw import GREY, axes_of, epoch_colors, label_ends, nothing, quiet, title
 from keras_introspect.recording import Series
 from keras_introspect.sketch import BINS
 
@@ -70,7 +70,7 @@ def histogram_ridges(
     edges = _grid([parts[i][0] for i in drawn])
     middles = (edges[:-1] + edges[1:]) / 2
     count = len(rows)
-    colors = depth_colors(count)[::-1]
+    colors = epoch_colors(count)
     bases = np.arange(count)[::-1].astype(float)
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(-0.15, count - 1 + _HEIGHT * 1.08)

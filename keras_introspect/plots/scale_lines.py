@@ -7,7 +7,7 @@ from keras_introspect.plots._data import Chosen, Iterations, Layers, number, sho
 from keras_introspect.plots._draw import (
     SMALL,
     axes_of,
-    depth_colors,
+    epoch_colors,
     label_ends,
     log_axis,
     points,
@@ -55,7 +55,7 @@ def scale_lines(series: Series, layers: Layers = None, iterations: Iterations = 
     rms = chosen.epoch("rms")
     rows = np.unique(np.linspace(0, len(rms) - 1, 5).round().astype(int))
     floor = log_axis(ax, rms[rows])
-    colors = depth_colors(len(rows))
+    colors = epoch_colors(len(rows))
     place = np.arange(len(chosen.names))
     for color, row in zip(colors, rows, strict=True):
         x, y = spread(place, np.where(rms[row] == 0, floor, rms[row]))

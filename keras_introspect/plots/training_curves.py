@@ -1,15 +1,23 @@
 """Is it learning, and how restlessly?"""
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
-from keras_introspect.errors import unknown_name
-from keras_introspect.plots._data import METRICS, VIEWS, Iterations, check_recording, number, rows_of
+from keras_introspect.errors import WrongTypeError, unknown_name
+from keras_introspect.plots._data import (
+    METRICS,
+    VIEWS,
+    Iterations,
+    check_recording,
+    more_is_better,
+    number,
+    rows_of,
+)
 from keras_introspect.plots._draw import (
     BLUE,
     INK,
@@ -44,7 +52,9 @@ def training_curves(
     the band between their 25 % and 75 % quantiles, the band from minimum to maximum, and beneath them the raw value
     of each step. A learning rate slightly too high widens the bands long before the mean moves. Steps are placed on
     the epoch axis as if all epochs were equally long. Without that view: the epoch means of Keras's logs. Validation
-    is dashed. What was logged but not measured on the data, such as the learning rate, is black, under its own name.
+    is dashed. Where it was best is said of metrics whose name tells whether more or less of it is better, such as
+    `accuracy` and `loss`. What was logged but not measured on the data, such as the learning rate, is black, under its
+    own name.
 
     Args:
         recording: what was observed.
@@ -71,7 +81,7 @@ def training_curves(
     """
     check_recording(recording, "training_curves")
     known = metric_names(recording)
-    metrics = known if metrics is None else _selected(recording, [metrics] if isinstance(metrics, str) else metrics)
+    metrics = known if metrics is None else _selected(recording, metrics)
     if not metrics and not recording.logs:
         raise ValueError(
             "training_curves() found neither logs nor the view 'metrics' in this recording; expected a loss. "
@@ -122,13 +132,15 @@ def _selectable(recording: Recording) -> list[str]:
     return list(dict.fromkeys([*names, *_observed(recording)]))
 
 
-def _selected(recording: Recording, patterns: Sequence[str]) -> list[str]:
+def _selected(recording: Recording, patterns: str | Iterable[str]) -> list[str]:
     """The metrics that names or globs choose, in the order of the patterns."""
     known = _selectable(recording)
     names: list[str] = []
-    for pattern in patterns:
+    for pattern in [patterns] if isinstance(patterns, str) or not isinstance(patterns, Iterable) else patterns:
         if not isinstance(pattern, str):
-            raise ValueError(f"training_curves() got a metric of type {type(pattern).__name__}; expected names (str).")
+            raise WrongTypeError(
+                f"training_curves() got a metric of type {type(pattern).__name__}; expected names (str)."
+            )
         plain = pattern.removeprefix(_VALIDATION) if pattern not in known else pattern
         found = [plain] if plain in known else fnmatch.filter(known, pattern)
         if not found:
@@ -320,17 +332,21 @@ def _lost(curve: _Curve) -> np.ndarray:
 
 
 def _falls(curve: _Curve) -> bool:
+    """Whether it is to fall, or, where its name does not tell, did."""
+    better = more_is_better(curve.name)
+    if better is not None:
+        return not better
     main = curve.train if curve.levels is None else curve.levels[2]
     seen = main[np.isfinite(main)]
-    return curve.name.endswith("loss") or (len(seen) > 1 and bool(seen[-1] < seen[0]))
+    return len(seen) > 1 and bool(seen[-1] < seen[0])
 
 
 def _best(curve: _Curve, held: np.ndarray) -> str:
-    """Where validation was best: lowest for a loss or what falls, highest for what rises while training."""
-    values = curve.validation[held]
-    if len(values) < 2:
+    """Where validation was best; nothing where the metric's name does not tell whether more or less is better."""
+    values, better = curve.validation[held], more_is_better(curve.name)
+    if len(values) < 2 or better is None:
         return ""
-    best = int(np.argmin(values) if _falls(curve) else np.argmax(values))
-    if best == len(values) - 1:
+    best = int(np.argmax(values) if better else np.argmin(values))
+    if values[best] == values[-1]:
         return ", its best"
     return f", best {number(values[best])} in epoch {curve.epochs[held[best]]}"

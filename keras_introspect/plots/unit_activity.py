@@ -18,7 +18,7 @@ from keras_introspect.plots._draw import (
     RED,
     SMALL,
     axes_of,
-    depth_colors,
+    epoch_colors,
     label_ends,
     nothing,
     points,
@@ -85,7 +85,7 @@ def unit_activity(series: Series, layers: Layers = None, iterations: Iterations 
         title(ax, f"{short}: not observed")
         return ax
     rows = seen[np.unique(np.linspace(0, len(seen) - 1, 3).round().astype(int))]
-    colors = depth_colors(len(rows))[::-1]
+    colors = epoch_colors(len(rows))
     ends = []
     for color, row in zip(colors, rows, strict=True):
         ranked = np.sort(rates[row])

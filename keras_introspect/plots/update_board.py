@@ -3,8 +3,10 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from keras_introspect.diagnosis.places import is_kernel
+from keras_introspect.errors import a_type
 from keras_introspect.plots._data import (
     Chosen,
     Iterations,
@@ -22,6 +24,7 @@ from keras_introspect.plots._draw import (
     BLUE,
     INK,
     ORANGE,
+    band_samples,
     bands,
     epoch_axis,
     extremes,
@@ -50,6 +53,8 @@ def update_board(
     learning rate for that variable (dashed). The picture of all together is of the kernels where there are biases
     beside them and no `layers` are chosen: a bias begins at zero, so that its ratio is no sign of a wrong step.
 
+    Beside the upper axes stands what the lines and bands are.
+
     Args:
         recording: a recording with the view `updates`, or that view. Where it has no `update_ratio`, the ratio is taken
             from the rms of `updates` and of `weights`.
@@ -76,9 +81,7 @@ def update_board(
         check_recording(recording, "update_board")
         series = with_ratio(recording)
     else:
-        raise ValueError(
-            f"update_board() got a {type(recording).__name__}; expected a Recording or its view 'updates'."
-        )
+        raise ValueError(f"update_board() got {a_type(recording)}; expected a Recording or its view 'updates'.")
     chosen = Chosen(series, "update_board", ["update_ratio"], layers, iterations)
     ratio, rate = chosen.epoch("update_ratio"), _implicit_rate(chosen)
     board = panels(chosen, 1 if rate is None else 2, figsize)
@@ -104,6 +107,11 @@ def update_board(
         board.caption(place, short[i], shape_text(chosen.shapes[i]), number(float(last[i])), bad)
         board.epochs(place, chosen.epochs)
         board.heights(place)
+    lines = [Line2D([], [], color=BLUE, label="ratio")]
+    if rate is not None:
+        lines.append(Line2D([], [], color=ORANGE, linestyle="--", label="implicit rate"))
+    lines.append(Line2D([], [], color=INK, linestyle=":", label=f"{number(CUSTOMARY)}, customary"))
+    board.legend([*lines, *band_samples()] if len(chosen.names) > 1 else lines)
     board.fit_titles()
     return board.figure
 

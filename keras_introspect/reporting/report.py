@@ -13,9 +13,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from keras_introspect import plots
-from keras_introspect.atomic import write_atomically
+from keras_introspect.atomic import check_folder, write_atomically
 from keras_introspect.diagnosis import diagnose
-from keras_introspect.errors import unknown_name
+from keras_introspect.errors import as_names, unknown_name
 from keras_introspect.plots._data import check_recording
 from keras_introspect.recording import Recording
 from keras_introspect.reporting import facts, table
@@ -66,6 +66,7 @@ def report(
     """
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"report() was given {os.fspath(path)!r}; it writes HTML: expected a path such as 'run.html'.")
+    check_folder(path)  # found out before the boards are drawn
     page = render(recording, title, boards)  # before the file is touched
     write_atomically(path, page.encode("utf-8"))
     return Path(path)
@@ -161,7 +162,7 @@ def _hash(text: str) -> str:
 
 
 def _checked(chosen: Iterable[str]) -> tuple[str, ...]:
-    wanted = (chosen,) if isinstance(chosen, str) else tuple(chosen)
+    wanted = tuple(as_names(chosen, "boards="))
     for name in wanted:
         if name not in NAMES:
             raise unknown_name("board of report()", name, NAMES)

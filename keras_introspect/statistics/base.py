@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_introspect.errors import NamesItsArguments
 from keras_introspect.statistics.spec import TensorSpec
 
 
@@ -52,7 +53,7 @@ class Context(NamedTuple):
         return self.cache[key][1]
 
 
-class Statistic:
+class Statistic(NamesItsArguments):
     """A mergeable statistic of a tensor.
 
     The state of one tensor is a matrix of shape (rows, fields). States are merged row by row, so the states of many

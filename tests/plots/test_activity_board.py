@@ -64,3 +64,10 @@ def test_only_so_many_panels_and_the_figure_says_it(monkeypatch):
 def test_activity_is_needed():
     with pytest.raises(ValueError, match=r"'activation_rate'.*statistics=\[\"activity\""):
         activity_board(synthetic(2, 2)["gradients"])
+
+
+@pytest.mark.parametrize("sick", [True, False])
+def test_the_dotted_line_of_dead_places_is_named_where_there_is_one(sick):
+    figure = activity_board(synthetic(6, 20, sick=sick)["layer_outputs"])
+    texts = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert texts == (["in the panels: dead places"] if sick else [])

@@ -16,7 +16,7 @@ from keras_introspect.plots import _draw
 from keras_introspect.plots._panels import Panel
 from keras_introspect.plots.comparison import _STYLES
 from keras_introspect.recording import Recording, Series
-from plots.cases import AXES, BOARDS, OF_ONE_TENSOR, OF_RECORDING, argument, draw
+from plots.cases import AXES, BOARDS, OF_ONE_TENSOR, OF_RECORDING, VIEW, argument, draw
 from plots.synthetic import VIEWS, synthetic
 
 SIZES = [(1, 1), (1, 20), (2, 3), (6, 1), (6, 20)]
@@ -229,3 +229,46 @@ def test_one_view_alone_is_enough_for_the_dashboard(view):
     titles = [ax.get_title(loc="left") for ax in plots.dashboard(recording).axes]
     assert sum(title.startswith(view) for title in titles) == 1
     assert not any(title.startswith(other) for other in VIEWS if other != view for title in titles)
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_an_empty_recording_says_how_something_is_observed(name):
+    given = Recording() if name in OF_RECORDING else Series([], [], [], {}, view="gradients")
+    with pytest.raises(ValueError, match=r'collectors="default"\), then train for an epoch'):
+        getattr(plots, name)([given, given] if name == "comparison" else given)
+
+
+@pytest.mark.parametrize("name", [n for n in plots.__all__ if n != "training_curves"])
+def test_layers_that_are_no_names_are_refused(name):
+    recording = synthetic(2, 2, phases=True)
+    given = argument(name, recording) if name in OF_RECORDING else recording[VIEW.get(name, "gradients")]
+    for wrong in (3, [0], {"conv_0": True}):
+        with pytest.raises(ValueError, match=r"layers.* was given .*expected a name \(str\), a glob"):
+            getattr(plots, name)(given, layers=wrong)
+
+
+def test_what_came_has_its_article():
+    class Introspective:
+        pass
+
+    with pytest.raises(ValueError, match="got an Introspective; expected a Recording"):
+        plots.dashboard(Introspective())
+    with pytest.raises(ValueError, match="got a Recording; expected a Series"):
+        plots.norm(synthetic(2, 2))
+
+
+@pytest.mark.parametrize("name", ["scale_lines", "unit_activity", "histogram_ridges", "dashboard"])
+def test_the_oldest_epoch_is_dark_and_the_newest_bright_in_every_picture(name):
+    recording = synthetic(3, 12)
+    if name == "unit_activity":
+        lines = plots.unit_activity(recording["layer_outputs"], layers="conv_1").lines
+    elif name == "dashboard":
+        axes = plots.dashboard(recording).axes
+        lines = [line for ax in axes[:6] for line in ax.lines if line.get_label().startswith("epoch")]
+    else:
+        ax = draw(name, recording)
+        lines = ax.lines if name == "scale_lines" else []
+    colours = [line.get_color() for line in lines] or [area.get_facecolor()[0, :3] for area in ax.collections]
+    levels = [lightness(colour[:3]) for colour in colours]
+    assert len(levels) > 2
+    assert levels == sorted(levels)

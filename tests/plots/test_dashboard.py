@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from keras_introspect.diagnosis import diagnose
+from keras_introspect.diagnosis import Diagnosis, Finding, diagnose
 from keras_introspect.plots import dashboard
+from keras_introspect.plots._draw import RED
 from keras_introspect.recording import Recording
 from plots.synthetic import VIEWS, synthetic
 
@@ -140,3 +141,59 @@ def test_a_view_that_is_rarer_than_epochs_is_drawn_where_it_has_values():
     (ax,) = [ax for ax in dashboard(recording, iterations=[0, 1, 2, 3]).axes if "val_layer" in ax.get_title(loc="left")]
     assert ax.lines[0].get_xdata().tolist() == [1, 3]
     assert not any("val_layer" in title for title in titles(dashboard(recording, iterations=[0, 2])))
+
+
+BANDS = ["smallest", "25 %", "median", "75 %", "largest"]
+
+
+def test_the_bands_are_named_once():
+    figure = dashboard(synthetic(6, 20))
+    named = [ax for ax in figure.axes if [text.get_text() for text in ax.texts] == BANDS]
+    assert [ax.get_title(loc="left").split(":")[0] for ax in named] == ["weights"]
+    assert "75 %" not in words(dashboard(synthetic(1, 3, views=("layer_outputs",))))  # one tensor has no bands
+
+
+def finding(summary, suggestion="lower the rate", where=("conv_0",)):
+    return Finding("dead_units", "error", summary, where, 0, suggestion=suggestion, view="gradients")
+
+
+def test_a_finding_takes_the_room_that_is_there(monkeypatch):
+    long = " ".join(f"word{i}" for i in range(60))
+    for count, whole in ((1, True), (6, False)):
+        found = Diagnosis([finding(long)] * count, judged=("dead_units",))
+        monkeypatch.setitem(dashboard.__globals__, "diagnose", lambda _, found=found: found)
+        figure = dashboard(synthetic(6, 4))
+        ax = figure.axes[2]
+        texts = [text.get_text() for text in ax.texts]
+        assert ("word59" in " ".join(texts)) is whole
+        assert any(text.endswith("…") for text in texts) is not whole
+        assert any(text.startswith("Try: lower the rate") for text in texts) is whole
+        assert texts[-1].endswith("Open next: conv_0 in gradients")
+        figure.draw_without_rendering()
+        boxes = [text.get_window_extent() for text in ax.texts]
+        below = min(row.get_tightbbox().y1 for row in figure.axes[3:])
+        assert min(box.y0 for box in boxes) > figure.axes[5]._left_title.get_window_extent().y1 > 0
+        assert max(box.x1 for box in boxes) <= figure.bbox.x1
+        assert below > 0
+
+
+def test_an_empty_summary_is_drawn(monkeypatch):
+    monkeypatch.setitem(dashboard.__globals__, "diagnose", lambda _: Diagnosis([finding("")]))
+    assert "Open next" in words(dashboard(synthetic(6, 4)))
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_a_row_in_which_nothing_is_finite_is_red_as_the_others_are(first):
+    recording, model = Recording(), synthetic(3, 4)
+    for epoch in range(4):
+        recording.add_logs(epoch, {"loss": 1.0})
+        for view, series in model.items():
+            values = {key: np.array(series.epoch(key)[epoch]) for key in ("rms", "nonfinite")}
+            if epoch >= first:
+                values = {"rms": np.full(len(series), np.nan), "nonfinite": np.full(len(series), 9.0)}
+            recording.add_epoch(view, epoch, series.names, series.shapes, values)
+    rows = [ax._left_title for ax in dashboard(recording).axes if ax.get_title(loc="left").split(":")[0] in VIEWS]
+    assert len(rows) == len(VIEWS)
+    for title in rows:
+        assert title.get_text().endswith("none finite in epoch 3")
+        assert title.get_color() == RED

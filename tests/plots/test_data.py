@@ -3,7 +3,17 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_introspect.plots._data import Chosen, latest, number, over_layers, percent, rows_of, shape_text, shorten
+from keras_introspect.plots._data import (
+    Chosen,
+    latest,
+    more_is_better,
+    number,
+    over_layers,
+    percent,
+    rows_of,
+    shape_text,
+    shorten,
+)
 from keras_introspect.plots._draw import apart, spread
 from plots.synthetic import names_of, synthetic
 
@@ -120,3 +130,23 @@ def test_labels_are_moved_apart_in_their_order():
     assert y.argsort(kind="stable").tolist() == [0, 1, 3, 2]
     assert (y >= 0).all()
     assert (y <= 1).all()
+
+
+# As Keras names its metrics by default, and as its users name theirs.
+_MORE = """accuracy acc val_accuracy binary_accuracy sparse_categorical_accuracy top_k_categorical_accuracy top_5 top1
+AUC auc_2 roc_auc prc precision recall_1 precision_at_recall sensitivity_at_specificity true_positives true_negatives
+f1_score fbeta_score binary_io_u mean_io_u meanIoU one_hot_mean_io_u r2_score cosine_similarity pearson_correlation
+loss_head_accuracy neg_mean_squared_error ndcg@10 retrieval/recall explained_variance"""
+_LESS = """loss val_loss head_loss mse mae_1 mean_squared_error root_mean_squared_error mean_absolute_percentage_error
+mean_squared_logarithmic_error binary_crossentropy cross_entropy kl_divergence poisson hinge squared_hinge log_cosh
+false_positives false_negatives false_positive_rate top_5_error accuracy_loss negative_log_likelihood perplexity"""
+
+
+@pytest.mark.parametrize(("names", "more"), [(_MORE, True), (_LESS, False)])
+def test_the_name_of_a_metric_tells_whether_more_is_better(names, more):
+    assert {name: more_is_better(name) for name in names.split()} == dict.fromkeys(names.split(), more)
+
+
+@pytest.mark.parametrize("name", ["mean", "sum", "gradient_norm", "temperature", "entropy", "seconds", "top_layer", ""])
+def test_other_names_do_not_tell(name):
+    assert more_is_better(name) is None

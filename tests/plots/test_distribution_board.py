@@ -60,3 +60,8 @@ def test_many_epochs_keep_the_extremes_of_a_panel():
     quantiles = series.epoch("quantiles")[:, 0]
     assert (outer.min(), outer.max()) == (quantiles.min(), quantiles.max())
     assert len(ax.lines[0].get_ydata()) <= 200
+
+
+def test_the_bands_are_named():
+    texts = [text.get_text() for text in distribution_board(synthetic(6, 20)["weights"]).axes[0].texts]
+    assert texts == ["smallest", "25 %", "median", "75 %", "largest"]

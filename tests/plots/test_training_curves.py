@@ -187,3 +187,30 @@ def test_a_recording_without_any_loss_says_what_is_missing():
     recording.add_epoch("weights", 0, ["a"], [(2, 2)], {"rms": [1.0]})
     with pytest.raises(ValueError, match="neither logs nor the view 'metrics'"):
         training_curves(recording)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("accuracy", [1.0, 0.61, 0.0], "validation 0, best 1 in epoch 0"),  # the training falls, too
+        ("accuracy", [0.561, 0.439, 0.5], "validation 0.5, best 0.561 in epoch 0"),
+        ("mae", [0.1, 0.4, 0.9], "validation 0.9, best 0.1 in epoch 0"),  # the training rises, too
+        ("head_top_5_error", [0.1, 0.4, 0.05], "validation 0.05, its best"),
+        ("accuracy", [0.5, 0.4, 0.5], "validation 0.5, its best"),
+        ("temperature", [1.0, 0.61, 0.0], "validation 0"),  # who knows
+    ],
+)
+def test_what_is_best_is_told_by_the_name_of_the_metric_not_by_the_trend(name, values, said):
+    ax = training_curves(logs(**{name: values, f"val_{name}": values}))
+    assert ax.get_title(loc="left").split("; ")[1] == said
+
+
+def test_an_accuracy_that_collapses_is_not_drawn_on_a_log_axis():
+    values = [0.9, 0.01, 0.001]
+    assert training_curves(logs(accuracy=values)).get_yscale() == "linear"
+    assert training_curves(logs(mae=values)).get_yscale() == "log"
+
+
+def test_metrics_that_are_no_names_are_refused():
+    with pytest.raises(ValueError, match="metric of type int; expected names"):
+        training_curves(logs(loss=[1.0]), 3)

@@ -60,3 +60,27 @@ def test_updates_are_needed():
         update_board(synthetic(2, 2, views=("weights",)))
     with pytest.raises(ValueError, match="'update_ratio'"):
         update_board(synthetic(2, 2)["weights"])
+
+
+def test_a_legend_names_the_lines_and_bands_as_they_are_drawn():
+    figure = update_board(synthetic(6, 20))
+    (legend,) = figure.legends
+    samples = dict(zip([text.get_text() for text in legend.get_texts()], legend.legend_handles, strict=True))
+    assert list(samples) == ["ratio", "implicit rate", "1e-3, customary", "the middle half", "smallest to largest"]
+    panel = figure.axes[2]
+    for label, said in (("ratio", "ratio"), ("rate", "implicit rate"), ("customary", "1e-3, customary")):
+        drawn = labelled(panel, label)
+        assert (drawn.get_color(), drawn.get_linestyle()) == (samples[said].get_color(), samples[said].get_linestyle())
+    outer, inner = (area.get_facecolor()[0] for area in figure.axes[0].collections[:2])
+    assert tuple(outer) == samples["smallest to largest"].get_facecolor()
+    assert tuple(inner) == samples["the middle half"].get_facecolor()
+
+
+def test_the_legend_holds_what_is_there_and_stays_on_the_page():
+    recording = Recording()
+    recording.add_epoch("updates", 0, ["a"], [(2, 2)], {"update_ratio": [1e-3]})
+    figure = update_board(recording)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["ratio", "1e-3, customary"]
+    figure.draw_without_rendering()
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
