@@ -322,6 +322,20 @@ class IntrospectiveFunctional(IntrospectiveModel, Functional):
         super().__init__(inputs, outputs, name=name or _keras_name(self, IntrospectiveFunctional), **kwargs)
 
 
+def _hiding_arguments(init: Any) -> Any:
+    @functools.wraps(init)
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        init(*args, **kwargs)
+
+    return __init__
+
+
+if not inspect.getfullargspec(
+    Functional.__init__
+).args:  # in Keras 3.10 a decorator hides them, and ours must look alike
+    IntrospectiveFunctional.__init__ = _hiding_arguments(IntrospectiveFunctional.__init__)  # type: ignore[method-assign]
+
+
 @keras.saving.register_keras_serializable(_PACKAGE)
 class IntrospectiveSequential(IntrospectiveModel, keras.Sequential):
     """A `keras.Sequential` that records its inside while it trains; see `IntrospectiveModel`.

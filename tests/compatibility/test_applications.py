@@ -39,9 +39,10 @@ def test_every_family_is_in_the_list() -> None:
     assert named - NOT_FAMILIES == set(FAMILIES)
 
 
-# The last bits differ: its sums of three gradients are added up in the order in which buffers become free, see
-# tests/test_capture.py; what is observed moves that. Strict: we want to learn when it heals.
-BITS_DIFFER = {"inception_resnet_v2"}
+# The last bits differ: of the first, perhaps, since sums of three gradients are added up in the order in which buffers
+# become free (see tests/test_capture.py), and what is observed moves that; why of the second, is not known: gradients
+# alone change nothing, nor do layer outputs. Strict: we want to learn when it heals.
+BITS_DIFFER = {"inception_resnet_v2", "xception"}
 
 
 @pytest.mark.long
