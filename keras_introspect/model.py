@@ -216,18 +216,19 @@ class IntrospectiveModel(KerasModel):
         if observer is None and not several_workers:
             return super().fit(*args, **kwargs)
         self._build_optimizer_early()
-        given = _arguments(super().fit, args, kwargs)
+        bound = inspect.signature(super().fit).bind(*args, **kwargs)
+        given = _named(bound)
         callbacks, verbose = given.get("callbacks"), given.get("verbose", "auto")
         if several_workers:
             callbacks = on_this_worker(callbacks, self.distribute_strategy)
         if observer is not None:
             callbacks = with_recorder(callbacks, observer, verbose)
             observer.reading.begin_fit(self, given.get("x"), given.get("y"))
-        args, kwargs = _with_callbacks(super().fit, args, kwargs, callbacks)
+        _put_callbacks(bound, callbacks)
         self.__dict__["_fitting"] = True
         try:
             with saying_who_is_lost() if several_workers else contextlib.nullcontext():
-                return super().fit(*args, **kwargs)
+                return super().fit(*bound.args, **bound.kwargs)
         finally:
             self.__dict__.pop("_fitting", None)
 
@@ -288,29 +289,26 @@ class IntrospectiveModel(KerasModel):
             self.optimizer.build(self.trainable_variables)
 
 
-def _arguments(fit: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """What a `fit`, Keras's or one of the user's own, is given, by name."""
-    signature = inspect.signature(fit)
-    given = dict(signature.bind(*args, **kwargs).arguments)
-    further = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD]
-    return {**given, **(given.get(further[0], {}) if further else {})}
+def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """What a `fit`, Keras's or one of the user's own, is given, by name: also what its `**kwargs` take up."""
+    further = [p.name for p in bound.signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    return {**bound.arguments, **(bound.arguments.get(further[0], {}) if further else {})}
 
 
-def _with_callbacks(fit: Any, args: Any, kwargs: Any, callbacks: Any) -> tuple[Any, dict[str, Any]]:
-    """The arguments of a `fit` with other callbacks; as they came, if it takes none."""
-    parameters = inspect.signature(fit).parameters
+def _put_callbacks(bound: inspect.BoundArguments, callbacks: Any) -> None:
+    """Gives a `fit` other callbacks, if it takes any."""
+    parameters = bound.signature.parameters
+    further = [p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD]
     if "callbacks" in parameters:
-        bound = inspect.signature(fit).bind(*args, **kwargs)
         bound.arguments["callbacks"] = callbacks
-        return bound.args, bound.kwargs
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return args, {**kwargs, "callbacks": callbacks}
-    warnings.warn(
-        "Nothing will be recorded: fit() of this model is overridden and takes no callbacks=. Let it take callbacks= "
-        "and hand them on to super().fit().",
-        stacklevel=3,
-    )
-    return args, kwargs
+    elif further:
+        bound.arguments[further[0]] = {**bound.arguments.get(further[0], {}), "callbacks": callbacks}
+    else:
+        warnings.warn(
+            "Nothing will be recorded: fit() of this model is overridden and takes no callbacks=. Let it take "
+            "callbacks= and hand them on to super().fit().",
+            stacklevel=3,
+        )
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)
@@ -330,9 +328,8 @@ def _hiding_arguments(init: Any) -> Any:
     return __init__
 
 
-if not inspect.getfullargspec(
-    Functional.__init__
-).args:  # in Keras 3.10 a decorator hides them, and ours must look alike
+# Keras 3.10 hides the arguments of its constructor behind a decorator, and ours must look alike.
+if not inspect.getfullargspec(Functional.__init__).args:
     IntrospectiveFunctional.__init__ = _hiding_arguments(IntrospectiveFunctional.__init__)  # type: ignore[method-assign]
 
 
