@@ -2,7 +2,6 @@
 
 import collections
 import csv
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from keras import layers
 import keras_introspect as ki
 import models
 import oracle
+from traced import find_tf_function, operations_of
 
 PREFIXES = ("weights/", "gradients/", "updates/", "layer_outputs/", "output_gradients/")
 
@@ -126,24 +126,7 @@ def graph_of_step(model: Any, data: Any = None) -> collections.Counter[str]:
     """How often each kind of operation occurs in the traced train step, with all functions that it calls."""
     dataset = tf.data.Dataset.from_tensor_slices(data or models.data()).batch(32)
     model.make_train_function()
-    graph = find_tf_function(model.train_function).get_concrete_function(iter(dataset)).graph.as_graph_def()
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    return collections.Counter(node.op for node in nodes)
-
-
-def find_tf_function(function: Any) -> Any:
-    """The outermost `tf.function` behind what Keras keeps as the train function."""
-    waiting, seen = [function], set()
-    while waiting:
-        candidate = waiting.pop(0)
-        if hasattr(candidate, "get_concrete_function"):
-            return candidate
-        if not inspect.isfunction(candidate) or candidate in seen:
-            continue
-        seen.add(candidate)
-        closure = inspect.getclosurevars(candidate).nonlocals.values()
-        waiting += [value for value in closure if callable(value)]
-    raise AssertionError(f"no tf.function behind {function}")
+    return operations_of(find_tf_function(model.train_function).get_concrete_function(iter(dataset)).graph)
 
 
 @pytest.mark.parametrize("kind", models.KINDS)

@@ -2,12 +2,8 @@
 
 import collections
 import gc
-import json
 import math
-import os
 import re
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +18,9 @@ from tensorflow.python.framework import ops
 import keras_introspect as ki
 import kinds
 from keras_introspect.observer import BUFFER_STEPS
+from processes import printed
 from step_programs import EPOCHS, STEPS, batches, bytes_a_step, chain, every_view
+from traced import find_tf_function, operations_of
 
 # Operations that hand something to the host: Python functions, sends, prints, files, queues that Python reads.
 _TO_HOST = re.compile(
@@ -72,9 +70,7 @@ def operations(model: Any) -> collections.Counter[str]:
     model._symbolic_build(data_batch=(x, y))
     specs = tuple(tf.TensorSpec([None, *t.shape[1:]], t.dtype) for t in (x, y))
     step = tf.function(lambda x, y: model.train_step((x, y)), autograph=False, input_signature=specs)
-    graph = step.get_concrete_function().graph.as_graph_def()
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    return collections.Counter(node.op for node in nodes)
+    return operations_of(step.get_concrete_function().graph)
 
 
 def to_host(found: collections.Counter[str]) -> collections.Counter[str]:
@@ -237,23 +233,12 @@ def test_the_graph_is_linear_in_the_tensors(observe: str, widths: str, sizes: tu
     assert many - some == pytest.approx(2 * (some - few), rel=0.05)
 
 
-def train_function(model: Any) -> Any:
-    """The outermost `tf.function` behind what Keras keeps as the train function."""
-    waiting = [model.train_function]
-    for candidate in waiting:
-        if hasattr(candidate, "experimental_get_tracing_count"):
-            return candidate
-        cells = [cell.cell_contents for cell in getattr(candidate, "__closure__", None) or ()]
-        waiting += [content for content in cells if callable(content) and not isinstance(content, type)]
-    raise AssertionError(f"no tf.function behind {model.train_function}")
-
-
 def test_a_step_is_traced_once() -> None:
     model = compiled([ki.Weights("moments"), ki.LayerOutputs("moments", per_step=True)])
     counts, sizes = [], []
     for steps in (3, BUFFER_STEPS + 4):
         model.fit(batches(steps), epochs=2, verbose=0, shuffle=False)
-        function = train_function(model)
+        function = find_tf_function(model.train_function)
         counts.append(function.experimental_get_tracing_count())
         sizes.append(len(function.get_concrete_function(iter(batches(steps))).graph.get_operations()))
     assert counts == [1, 1]
@@ -306,19 +291,11 @@ def test_python_keeps_nothing_of_a_step_but_what_is_recorded() -> None:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the resident set from /proc")
 @pytest.mark.parametrize("observe", ["all", "per_step"])
 def test_memory_is_flat_over_thousands_of_steps(observe: str) -> None:
-    plain, ours = resident("plain"), resident(observe)
+    plain, ours = (printed("step_programs.py", program) for program in ("plain", observe))
     recorded = STEPS * (EPOCHS - 1) * ours["bytes_a_step"]
     grown, expected = (found["resident"][-1] - found["resident"][0] for found in (ours, plain))
     assert (recorded > 10e6) == (observe == "per_step")
     assert 0.8 * recorded <= grown < expected + 1.1 * recorded + 4e6
-
-
-def resident(observe: str) -> Any:
-    command = [sys.executable, str(Path(__file__).parent / "step_programs.py"), observe]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 # --- memory of the device ---
