@@ -53,7 +53,8 @@ def describe(model: Any) -> Description:
         A dict with these keys, each left out where unknown: `layers`, a list with `name` (as in the recording),
         `class`, `trainable`, `activation`, `units`, `kernel_initializer`, `regularizers`, `called_with_training` where
         a functional model fixes the phase, and some numbers such as `rate`; `outputs`, the heads: `name`, `activation`,
-        `units`; `losses`: `output`, `loss`, `from_logits`; `optimizer`: `name`, `learning_rate`, `momentum`,
+        `units`, and `softmax_axis` (from the end) of a layer `Softmax`; `losses`: `output`, `loss`, `from_logits`;
+        `optimizer`: `name`, `learning_rate`, `momentum`,
         `weight_decay`, `loss_scaled`; `custom_step`, whether the model has a `train_step` or `compute_loss` of its own.
 
     Example:
@@ -252,6 +253,9 @@ def _head(layer: Any, made_by: Mapping[int, Any]) -> Description:
         if not passes or len(before) != 1:
             if activation is not None:
                 about["activation"] = activation
+            axis = getattr(layer, "axis", None)
+            if type(layer).__name__ == "Softmax" and isinstance(axis, int):
+                about["softmax_axis"] = axis if axis < 0 or shape is None else axis - len(shape)
             return about
         layer = before[0]
     return about

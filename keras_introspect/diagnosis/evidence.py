@@ -412,7 +412,7 @@ class Evidence:
         rows = self.kernels(place)
         if not len(rows) or self.epochs(place)[0] != 0:
             return None
-        values = float(rate) / self._glorot(place, rows)[None]
+        values = float(rate) / self.glorot(place, rows)[None]
         return self._ratio(place, rows, self.epochs(place)[:1], values, "learning rate over the initial weights' rms:")
 
     def _first_steps(self) -> Ratio | None:
@@ -426,7 +426,7 @@ class Evidence:
         there = [column[updates.names[i]] for i in known]
         moved = updates.step("rms")[np.searchsorted(updates.steps, steps)][:, known]
         size = weights.step("rms")[np.searchsorted(weights.steps, steps)][:, there]
-        size = np.where((size > 0) & np.isfinite(size), size, self._glorot("updates", known))
+        size = np.where((size > 0) & np.isfinite(size), size, self.glorot("updates", known))
         values = np.where(np.isfinite(moved), moved / size, np.nan)
         values = np.nanmax(values[np.isfinite(values).any(axis=1)], axis=0, keepdims=True)
         return self._ratio(
@@ -439,11 +439,12 @@ class Evidence:
         if aligned is None:
             return None
         # Of weights that overflowed within the epoch the size is not known: then it is that of Glorot's initialisation.
-        size = np.where(aligned > 0, aligned, np.where(aligned == 0, np.nan, self._glorot(view, rows)))
+        size = np.where(aligned > 0, aligned, np.where(aligned == 0, np.nan, self.glorot(view, rows)))
         values = factor * self.epoch(view, "rms")[:, rows] / size
         return self._ratio(view, rows, self.epochs(view), values, source)
 
-    def _glorot(self, view: str, rows: np.ndarray) -> np.ndarray:
+    def glorot(self, view: str, rows: np.ndarray) -> np.ndarray:
+        """The rms that Glorot's initialisation gives kernels of these rows."""
         shapes = [self.shapes(view)[i] for i in rows]
         return np.array([np.sqrt(2 / (elements(s[:-1]) + elements((*s[:-2], s[-1])))) for s in shapes])
 

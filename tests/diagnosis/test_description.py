@@ -130,6 +130,12 @@ def test_an_introspective_model_has_no_step_of_its_own():
     assert describe(ki.instrument(OwnStep()))["custom_step"] is True
 
 
+@pytest.mark.parametrize(("axis", "expected"), [(-1, -1), (1, -1), (0, -2)])
+def test_the_axis_of_a_softmax(axis, expected):
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3), layers.Softmax(axis=axis)])
+    assert describe(model)["outputs"][0]["softmax_axis"] == expected
+
+
 def test_phases_that_a_functional_model_fixes():
     inputs = keras.Input((4,))
     h = layers.BatchNormalization(name="always")(inputs, training=True)

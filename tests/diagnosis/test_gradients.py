@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diagnosis.made_up import found, kernels, logged, outputs, recorded
+from diagnosis.made_up import described, found, kernels, logged, outputs, recorded
 
 
 def chain(*rms, epochs=3, recording=None, **arguments):
@@ -63,6 +63,52 @@ def test_one_epoch_of_many_is_not_enough():
 def test_vanishing_that_does_no_harm_is_a_remark():
     recording = logged(chain(1e-9, 1e-4, 1e-2), loss=[1.0, 0.1, 0.01])
     assert found(recording, "vanishing_gradients").severity == "info"
+
+
+DENSE = {"kernel_initializer": {"class": "RandomNormal"}}
+
+
+def shrinking(factor, layers=6, accuracy=0.5, **more):
+    """Outputs of which each layer hands on this part, in the first epoch; gradients of one size."""
+    names = [f"layer{i}" for i in range(layers)] + ["head"]
+    first = [factor**i for i in range(layers)] + [0.3]
+    recording = outputs(names, 10, rms=[first, [0.3] * (layers + 1), [0.3] * (layers + 1)])
+    chain(*[0.1] * (layers + 1), recording=recording)
+    logged(recording, loss=[2.3, 1.5, 1.0], accuracy=[0.1, 0.3, accuracy])
+    about = [{"name": name, "class": "Dense", **DENSE} for name in names]
+    return described(recording, "categorical_crossentropy", "softmax", 10, layers=about, **more)
+
+
+@pytest.mark.parametrize(
+    ("factor", "layers", "accuracy", "named"),
+    [(0.5, 6, 0.5, True), (0.75, 12, 0.5, False), (0.5, 3, 0.5, False), (0.5, 6, 0.95, False), (1.0, 6, 0.5, False)],
+)
+def test_outputs_that_shrink_from_the_start(factor, layers, accuracy, named):
+    finding = found(shrinking(factor, layers, accuracy), "vanishing_gradients")
+    assert bool(finding) == named
+    if finding:
+        assert finding.where == tuple(f"layer{i}" for i in range(layers))
+        assert f"{1 / factor ** (layers - 1):.0f} times smaller" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("activation", "steps", "accuracy", "named"),
+    [("sigmoid", 40, 0.5, True), ("tanh", 40, 0.5, False), ("sigmoid", 4, 0.5, False), ("sigmoid", 40, 0.97, False)],
+)
+def test_gradients_that_vanish_over_the_steps_of_a_sequence(activation, steps, accuracy, named):
+    """A recurrent kernel of gain 1 under a sigmoid, of slope a quarter at most: 0.25⁴⁰ is 1e-24."""
+    variables = ["rnn/simple_rnn_cell/kernel", "rnn/simple_rnn_cell/recurrent_kernel", "head/kernel"]
+    shapes = [(1, 16), (16, 16), (16, 1)]
+    recording = recorded("weights", variables, shapes, rms=[[0.3, 0.25, 0.3]] * 3)
+    recorded("gradients", variables, shapes, recording, rms=[[0.1, 0.1, 0.1]] * 3)
+    logged(recording, loss=[0.7, 0.69, 0.69], accuracy=[0.5, 0.5, accuracy])
+    recording.metadata["data"] = {"inputs": [{"name": "", "shape": [steps, 1]}]}
+    cell = {"name": "rnn/simple_rnn_cell", "class": "SimpleRNNCell", "activation": activation}
+    described(recording, "binary_crossentropy", "sigmoid", 1, layers=[cell])
+    finding = found(recording, "vanishing_gradients")
+    assert bool(finding) == named
+    if finding:
+        assert finding.evidence == {"slope × gain of the recurrent kernel": 0.25, "time steps": 40}
 
 
 def test_exploding_along_the_depth():
@@ -131,11 +177,12 @@ def test_kernels_that_no_optimizer_saw():
     recording = chain(0.1, 0.1)
     recording.unobserved = {
         "side/kernel": "gradients: no gradient reached an optimizer of the model in the step",
+        "words/embeddings": "gradients: no gradient reached an optimizer of the model in the step",
         "side/bias": "gradients: no gradient reached an optimizer of the model in the step",
         "head": "output_gradients: another reason",
     }
     finding = found(recording, "no_gradient")
-    assert finding.where == ("side/kernel",)
+    assert finding.where == ("side/kernel", "words/embeddings")
     assert "does not depend" in finding.cause
 
 
@@ -149,6 +196,16 @@ def test_unchanged_weights():
     assert (finding.severity, finding.where) == ("warning", ("layer0/kernel",))
     assert found(unmoved(0.0, 0.0), "unchanged_weights").severity == "error"
     assert found(unmoved(1e-9, 1e-3), "unchanged_weights") is None
+
+
+@pytest.mark.parametrize("frozen", [2, 1])
+def test_a_model_of_which_nothing_trains(frozen):
+    layers = [{"name": f"layer{i}", "class": "Dense", "trainable": i >= frozen, **DENSE} for i in range(2)]
+    recording = described(logged(outputs(["layer0", "layer1"], rms=[[1.0, 1.0]] * 3), loss=[2.3] * 3), layers=layers)
+    finding = found(recording, "unchanged_weights")
+    assert bool(finding) == (frozen == 2)
+    if finding:
+        assert (finding.severity, finding.where) == ("error", ("layer0", "layer1"))
 
 
 def test_what_no_gradient_reaches_is_another_fault():

@@ -48,6 +48,8 @@ def kinds(recording):
         ({"activation": "linear", "loss": BINARY, "units": 1, "low": -4.0, "high": 5.0}, "logits_as_probabilities"),
         ({"activation": "softmax", "loss": SPARSE, "from_logits": True}, "probabilities_as_logits"),
         ({"activation": "sigmoid", "loss": BINARY, "units": 1, "from_logits": True}, "probabilities_as_logits"),
+        ({"activation": None, "loss": BINARY, "units": 1, "from_logits": True}, "probabilities_as_logits"),
+        ({"activation": "relu", "loss": BINARY, "units": 1, "from_logits": True, "high": 9.0}, "head_loss_mismatch"),
         ({"activation": "softmax", "loss": "mean_squared_error"}, "squared_error_on_classes"),
         ({"activation": "sigmoid", "loss": "mean_absolute_error", "accuracy": [0.5] * 3}, "squared_error_on_classes"),
         ({"activation": "sigmoid", "loss": "mean_squared_error", "targets": [0, 1, 1]}, "squared_error_on_classes"),
@@ -77,6 +79,9 @@ def test_what_does_not_fit(arguments, expected):
     [
         {"activation": "softmax", "loss": SPARSE, "targets": [0, 1, 2]},
         {"activation": "softmax", "loss": CATEGORICAL, "targets": [0, 1]},
+        {"activation": None, "loss": BINARY, "units": 1, "from_logits": True, "low": -0.1},
+        {"activation": None, "loss": SPARSE, "from_logits": True},  # from 0 to 1, but whether they sum to 1 is unknown
+        {"activation": "relu", "loss": SPARSE, "from_logits": True, "high": 9.0},
         {"activation": "linear", "loss": SPARSE, "from_logits": True, "low": -4.0, "high": 5.0},
         {"activation": "sigmoid", "loss": BINARY, "units": 1, "targets": [0, 1]},
         {"activation": "sigmoid", "loss": BINARY, "units": 5, "targets": [0, 1]},  # several labels at once
@@ -96,6 +101,40 @@ def test_what_does_not_fit(arguments, expected):
 )
 def test_what_fits(arguments):
     assert kinds(head(**arguments)) == []
+
+
+@pytest.mark.parametrize(("mean", "named"), [(1 / 3, True), (0.3, False)])
+def test_a_head_without_an_activation_is_judged_by_what_it_puts_out(mean, named):
+    """Of three units that sum to 1 the mean is a third."""
+    recording = outputs(["hidden", "head"], 3, min=[[0, 0]] * 3, max=[[1, 1]] * 3, mean=[[0.5, mean]] * 3)
+    described(logged(recording, loss=[1.0, 0.9, 0.8]), SPARSE, None, from_logits=True)
+    recording.metadata["description"]["outputs"] = [{"name": "head", "units": 3}]
+    assert kinds(recording) == (["probabilities_as_logits"] if named else [])
+
+
+@pytest.mark.parametrize(("axis", "named"), [(-1, False), (-2, True)])
+def test_a_softmax_over_another_axis(axis, named):
+    recording = head("softmax", SPARSE)
+    recording.metadata["description"]["outputs"][0]["softmax_axis"] = axis
+    assert kinds(recording) == (["head_loss_mismatch"] if named else [])
+
+
+@pytest.mark.parametrize(
+    ("targets", "dtype", "named"),
+    [
+        (np.arange(10), "int64", True),
+        (np.arange(1, 4), "uint8", True),
+        (np.arange(10), "float32", False),  # a quantity, by its type
+        (np.arange(2), "int64", False),  # yes or no
+        (np.arange(100), "int64", False),  # as a year or an age
+        ([0, 0, 0, 0, 1, 1, 2, 3, 9], "int64", False),  # counts: most are small
+        (np.arange(10) + 7, "int64", False),
+    ],
+)
+def test_numbers_of_classes_as_targets(targets, dtype, named):
+    recording = head("linear", "mean_squared_error", 1, -3.0, 12.0, targets=targets)
+    recording.metadata["data"]["targets"][0]["dtype"] = dtype
+    assert kinds(recording) == (["squared_error_on_classes"] if named else [])
 
 
 def test_ones_tell_a_softmax_over_one_unit_without_a_description():

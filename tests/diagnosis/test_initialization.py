@@ -39,6 +39,16 @@ def test_several_layers_of_zeros():
     assert found(recording, "constant_initialization").where == ("a/kernel", "b/kernel")
 
 
+@pytest.mark.parametrize(("last", "named"), [(0.0, True), (0.1, False)])
+def test_an_embedding_that_is_constant_to_the_end(last, named):
+    names, shapes = ["users/embeddings", "items/embeddings"], [(40, 6)] * 2
+    std = [[0.0, 0.0], [last, last]]
+    recording = recorded("weights", names, shapes, mean=[[0.0, 0.0]] * 2, std=std)
+    layers = [{"name": "users", "class": "Embedding"}, {"name": "items", "class": "Embedding"}]
+    finding = found(described(recording, layers=layers), "constant_initialization")
+    assert (finding and finding.where) == (tuple(names) if named else None)
+
+
 def test_two_units_may_be_equal_by_chance():
     recording = recorded("weights", ["a/bias"], [(2,)], mean=[[0.1], [0.2]], std=[[0.0]] * 2)
     assert found(recording, "constant_initialization") is None
@@ -62,6 +72,22 @@ def test_large_initialization(rms, named):
         assert finding.where == ("layer0/kernel",)
         assert finding.since == 0
         assert list(finding.evidence.values()) == [pytest.approx(rms * 8)]
+
+
+@pytest.mark.parametrize(
+    ("gain", "kind", "named"),
+    [(2.0, "SimpleRNNCell", True), (1.4, "SimpleRNNCell", False), (2.0, "LSTMCell", False), (2.0, "GRUCell", False)],
+)
+def test_a_recurrent_kernel_that_multiplies_its_state(gain, kind, named):
+    names, shapes = ["rnn/cell/kernel", "rnn/cell/recurrent_kernel"], [(4, 16), (16, 16)]
+    recording = recorded("weights", names, shapes, rms=[[0.3, gain / 4]] * 2)
+    recorded("updates", names, shapes, recording, rms=[[1e-4] * 2] * 2, count=[[640, 2560]] * 2)
+    described(recording, layers=[{"name": "rnn/cell", "class": kind}])
+    finding = found(recording, "large_initialization")
+    assert bool(finding) == named
+    if finding:
+        assert finding.where == (names[1],)
+        assert "its state at each step by about 2" in finding.summary
 
 
 @pytest.mark.parametrize("name", ["glorot", "he", "lecun"])

@@ -101,10 +101,26 @@ def test_constant_inputs():
     assert found(data(logged(loss=[1.0]), mean=0.5, std=1e-3), "constant_inputs") is None
 
 
-def test_a_constant_input_beside_others_is_no_fault():
-    recording = data(logged(loss=[1.0]), mean=1.0, std=0.0)
-    recording.metadata["data"]["inputs"].append({"name": "x", "mean": 0.0, "std": 1.0})
-    assert found(recording, "constant_inputs") is None
+@pytest.mark.parametrize(("value", "named"), [(1.0, False), (0.0, True)])
+def test_of_a_constant_input_beside_others_zeros_alone_are_a_fault(value, named):
+    recording = data(logged(loss=[1.0]), mean=value, std=0.0, name="y")  # ones may be a mask
+    recording.metadata["data"]["inputs"].append({"name": "x", "mean": 0.0, "std": 1.0, "min": -3.0, "max": 3.0})
+    finding = found(recording, "constant_inputs")
+    assert bool(finding) == named
+    if finding:
+        assert (finding.severity, finding.where) == ("warning", ("input y",))
+
+
+@pytest.mark.parametrize(("std", "named"), [(0.0, True), (0.5, False)])
+def test_a_normalisation_that_leaves_nothing(std, named):
+    """In training its offset drifts, in validation it stands still."""
+    names, shapes = ["norm", "dense", "head"], [(None, 8)] * 3
+    recording = recorded("layer_outputs", names, shapes, std=[[0.01, 1, 1]], mean=[[0.1, 0, 0]])
+    recorded("val_layer_outputs", names, shapes, recording, std=[[std, 1, 1]], mean=[[0.1, 0, 0]])
+    recorded("weights", ["norm/gamma", "norm/beta", "dense/kernel"], [(8,), (8,), (8, 8)], recording, rms=[[1.0] * 3])
+    described(recording, layers=[{"name": "norm", "class": "LayerNormalization"}, {"name": "dense", "class": "Dense"}])
+    finding = found(recording, "constant_inputs")
+    assert (finding and finding.where) == (("norm",) if named else None)
 
 
 def test_constant_outputs_of_the_input_layers():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diagnosis.made_up import described, found, kernels, logged
+from diagnosis.made_up import described, found, kernels, logged, outputs
 
 SPARSE = "sparse_categorical_crossentropy"
 
@@ -35,6 +35,57 @@ def test_weight_decay_is_a_penalty_too():
 @pytest.mark.parametrize(("last", "progress"), [(0.5, 0.05), (0.01, 0.95), (0.01, 0.75)])
 def test_a_penalty_that_leaves_something_to_learn_with(last, progress):
     assert found(shrunk(last, progress, {"l2": 1e-2}), "over_regularized") is None
+
+
+def penalised(rms, progress, amounts, units=16):
+    """A layer whose outputs of this rms have a penalty; a loss of 0.6."""
+    accuracy = 0.5 + 0.5 * progress
+    recording = logged(
+        outputs(["hidden", "head"], units, rms=[[rms, 1.0]] * 3), loss=[0.7, 0.65, 0.6], accuracy=[accuracy] * 3
+    )
+    kernels("weights", [[0.3] * 2] * 3, recording)
+    layer = {"name": "hidden", "class": "Dense", "regularizers": {"activity_regularizer": amounts}}
+    return described(recording, "binary_crossentropy", "sigmoid", 1, layers=[layer])
+
+
+@pytest.mark.parametrize(
+    ("rms", "progress", "l2", "named"),
+    [
+        (0.01, 0.2, 20.0, True),  # crushed
+        (0.5, 0.2, 0.1, True),  # 0.1 × 16 × 0.25 of 0.6: two thirds
+        (0.5, 0.2, 1e-3, False),
+        (0.01, 0.9, 20.0, False),  # and learned all the same
+    ],
+)
+def test_penalties_on_outputs(rms, progress, l2, named):
+    finding = found(penalised(rms, progress, {"l2": l2}), "over_regularized")
+    assert bool(finding) == named
+    if finding:
+        assert finding.where == ("hidden",)
+        assert finding.evidence["its penalty over logs/loss hidden"] == pytest.approx(l2 * 16 * rms**2 / 0.6)
+        assert f"l2={l2:g}" in finding.cause
+
+
+@pytest.mark.parametrize(
+    ("decay", "steps", "progress", "named"),
+    [(5.0, 100, 0.8, True), (0.01, 100, 0.8, False), (5.0, 10, 0.8, False), (5.0, 100, 0.95, False)],
+)
+def test_a_decay_of_all_weights_within_few_steps(decay, steps, progress, named):
+    """At 1e-3 a decay of 5 takes 0.5 % a step: of 500 steps the first 300 are forgotten."""
+    recording = shrunk(0.6, progress, decay=decay)
+    kernels("gradients", [[0.1] * 3] * 5, recording, count=[[64 * steps] * 3] * 5)
+    finding = found(recording, "over_regularized")
+    assert bool(finding) == named
+    if finding:
+        assert finding.evidence["learning rate × weight decay"] == pytest.approx(1e-3 * decay)
+
+
+def test_a_penalty_that_is_most_of_the_loss():
+    """Of kernels that have not shrunk: 3 × 64 × 2 / 16 of squares, at 0.1, of a loss of 3."""
+    assert found(shrunk(1.0, 0.8, {"l2": 0.1}), "over_regularized").severity == "warning"
+    assert found(shrunk(1.0, 0.8, {"l2": 0.04}), "over_regularized") is None
+    assert found(shrunk(1.0, 0.5, {"l2": 0.04}), "over_regularized").severity == "warning"
+    assert found(shrunk(1.0, 0.95, {"l2": 0.1}), "over_regularized") is None
 
 
 FALL = [1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.09, 0.06, 0.04]
@@ -103,7 +154,8 @@ def test_squared_error_is_compared_with_the_variance_of_the_targets():
 
 
 def test_stopped_early_is_a_remark():
-    assert found(logged(loss=list(np.linspace(2, 1, 10))), "stopped_early").severity == "info"
+    slowing = [2.0, 1.6, 1.3, 1.1, 1.0, 0.93, 0.87, 0.83, 0.77, 0.7]
+    assert found(logged(loss=slowing), "stopped_early").severity == "info"
     settled = [2.0, 1.0, 0.8, 0.75, 0.73, 0.72, 0.72, 0.719, 0.719, 0.719]
     assert found(logged(loss=settled), "stopped_early") is None
 
@@ -111,10 +163,21 @@ def test_stopped_early_is_a_remark():
 def test_stopped_half_way_is_a_warning():
     falling = list(np.linspace(2.3, 1.9, 10))
     assert found(classified(falling, [0.3] * 10), "stopped_early").severity == "warning"
-    assert found(classified(falling, [0.8] * 10), "stopped_early").severity == "info"
+    assert found(classified(falling, [0.8] * 10), "stopped_early").severity == "warning"  # as fast as ever
+    slowing = [2.3, 2.2, 2.1, 2.04, 2.01, 1.99, 1.97, 1.95, 1.92, 1.89]
+    assert found(classified(slowing, [0.3] * 10), "stopped_early").severity == "info"
+    assert found(classified(falling, [0.9] * 10), "stopped_early").severity == "info"  # most has been learned
     assert (
         found(classified(list(np.linspace(2.3, 2.25, 10)), [0.1] * 10), "stopped_early") is None
     )  # it fell by nothing
+
+
+@pytest.mark.parametrize(
+    ("loss", "severity"), [([2.2, 1.95, 1.7], "warning"), ([2.2, 1.4, 1.2], "info"), ([2.2, 0.9, 0.85], None)]
+)
+def test_three_epochs_may_be_too_few(loss, severity):
+    finding = found(classified(loss, [0.2, 0.5, 0.7]), "stopped_early")
+    assert (finding and finding.severity) == severity
 
 
 def test_a_validation_that_rises_has_not_stopped_too_early():

@@ -103,10 +103,15 @@ def test_dropout_that_drops_nothing():
 def test_dropout_that_drops_in_validation():
     assert found(dropped([0.6, 0.3], val=[0.6, 0.3]), "wrong_phase").view == "val_layer_outputs"
     assert found(dropped([0.6, 0.3], val=[0.6, 0.6]), "wrong_phase") is None
+    assert found(dropped([0.2, 0.1], val=[0.2, 0.1]), "wrong_phase") is not None  # a sparse layer
+    assert found(dropped([0.2, 0.1], val=[0.2, 0.02]), "wrong_phase") is None  # the layer before it is another
 
 
-def gap(val_rms, loss, val_loss, epochs=3):
+def gap(val_rms, loss, val_loss, epochs=3, steps=None):
     recording = normalized(1.0, epochs=epochs)
+    if steps is not None:
+        count = [[8 * steps, 8 * steps]] * epochs
+        recorded("gradients", ["norm/gamma", "norm/beta"], [(8,)] * 2, recording, rms=[[0.1] * 2] * epochs, count=count)
     recorded("val_layer_outputs", NAMES, SHAPES, recording, rms=[[5.0, val_rms, 1.0, 1.0]] * epochs)
     return logged(recording, loss=loss, val_loss=val_loss)
 
@@ -117,6 +122,14 @@ def test_another_function_in_validation():
     assert finding.evidence["val_layer_outputs/rms norm, factor"] == 3.0
     assert found(gap(1.2, [1.0, 0.5, 0.3], [1.2, 1.1, 1.0]), "normalization_phase_gap") is None  # it overfits
     assert found(gap(3.0, [1.0, 0.5, 0.3], [1.0, 0.5, 0.32]), "normalization_phase_gap") is None  # it does no harm
+
+
+@pytest.mark.parametrize(
+    ("val_rms", "steps", "named"), [(1.7, 6, True), (1.2, 6, False), (1.7, 400, False), (2.1, 400, True)]
+)
+def test_a_narrower_gap_tells_where_the_averages_have_not_arrived(val_rms, steps, named):
+    recording = gap(val_rms, [1.0, 0.5, 0.1], [1.0, 0.5, 0.2], steps=steps)
+    assert bool(found(recording, "normalization_phase_gap")) == named
 
 
 @pytest.mark.parametrize(("rms", "named"), [(1.2, False), (8.0, True)])

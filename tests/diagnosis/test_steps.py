@@ -75,6 +75,21 @@ def test_the_first_steps_of_adaptive_optimizers(name, rate, named):
         assert max(finding.evidence.values()) == pytest.approx(0.1 / np.sqrt(2 / 128))
 
 
+@pytest.mark.parametrize(
+    ("size", "steps", "named"),
+    [(20.0, 100, True), (3.0, 100, False), (20.0, 10, False)],  # ten steps of 0.05 do not make it 20
+)
+def test_a_first_epoch_that_made_the_kernels_large(size, steps, named):
+    """Later steps are small against weights that the first ones have made so."""
+    recording = kernels("weights", [[size * np.sqrt(2 / 16)] * 3] * 3)
+    kernels("updates", [[0.05] * 3, [1e-6] * 3, [1e-6] * 3], recording, count=[[64 * steps] * 3] * 3)
+    finding = found(logged(recording, loss=FLAT[:3]), "step_too_large")
+    assert bool(finding) == named
+    if finding:
+        assert finding.since == 0
+        assert "made the kernels 20 times as large" in finding.summary
+
+
 def test_step_series_show_the_first_steps_of_any_optimizer():
     recording = kernels("updates", [[1e-2] * 3] * 4, kernels("weights", [[1.0] * 3] * 4))
     names, shapes = recording["updates"].names, recording["updates"].shapes

@@ -67,6 +67,13 @@ def test_dying_units():
     assert found(dead(0.0, 0.1, 0.2, 0.3, 0.3), "dying_units") is None  # not yet at 0.4
 
 
+def test_units_that_die_while_the_loss_falls_as_it_should_are_a_remark():
+    recording = dead(0.0, 0.3, 0.5, 0.6, 0.6)
+    assert found(logged(recording, loss=[1.0, 0.8, 0.7, 0.6, 0.55]), "dying_units").severity == "info"
+    recording = dead(0.0, 0.3, 0.5, 0.6, 0.6)
+    assert found(logged(recording, loss=[1.0, 0.8, 0.5, 0.6, 0.55]), "dying_units").severity == "warning"
+
+
 def test_dead_is_not_said_twice():
     recording = dead(0.0, 0.8, 0.8, 0.8, 0.8)
     assert found(recording, "dead_units") is not None

@@ -17,7 +17,7 @@ class ConstantInitialization(Rule):
 
     Seen in a bias whose elements have moved and are all equal, and in kernels whose elements are all equal; the
     configured initialisers join in. One layer that starts at zero, as heads and residual branches do on purpose, is not
-    named, nor a bias that has not moved.
+    named, nor a bias that has not moved. An embedding is named where its whole table is still constant at the end.
 
     Args:
         spread: std over the size of the mean, below which elements count as equal: float32 resolves 1e-7.
@@ -41,7 +41,12 @@ class ConstantInitialization(Rule):
         hidden_kernels = 0
         for i, (name, shape) in enumerate(zip(names, shapes, strict=True)):
             last = name.rsplit("/", 1)[-1]
-            if "embedding" in name.lower() or not shape or (shape[-1] or 0) < 3:
+            if not shape or (shape[-1] or 0) < 3:
+                continue
+            if "embedding" in name.lower():
+                if not evidence.learned and last == "embeddings" and (equal[-1, i] or std[-1, i] == 0):
+                    found.append(name)
+                    hidden_kernels += 1
                 continue
             if last == "bias" and len(shape) == 1 and equal[-1, i] and self._moved(evidence, i, mean[:, i]):
                 found.append(name)

@@ -10,9 +10,13 @@ from keras_introspect.diagnosis.places import held_since
 from keras_introspect.diagnosis.rule import Rule
 from keras_introspect.diagnosis.rules.dead_units import judged_rates
 
+_WELL = 0.6  # of the first epoch's loss
+
 
 class DyingUnits(Rule):
     """Layers whose share of dead units has risen since the first epoch, and stays.
+
+    A remark where the loss falls as it should: a ReLU layer then does without them.
 
     Args:
         rise: how much it has risen, as a share of the layer. Ordinary trainings lose a tenth; SageMaker Debugger's line
@@ -32,6 +36,12 @@ class DyingUnits(Rule):
         self.reached = reached
         self.below = below
 
+    @staticmethod
+    def _falls(evidence: Evidence) -> bool:
+        """Whether the last loss is the lowest, and well below the first."""
+        _, loss = evidence.log("loss")
+        return len(loss) > 2 and loss[-1] == loss.min() and loss[-1] < _WELL * loss[0]
+
     def check(self, evidence: Evidence) -> Iterator[Finding]:
         """Yields one finding that names the layers, the steepest first."""
         rates, rows = judged_rates(evidence)
@@ -50,7 +60,7 @@ class DyingUnits(Rule):
         names = [evidence.names("layer_outputs")[i] for _, i in found]
         worst = found[0][1]
         column = np.nan_to_num(rates[:, worst])
-        severity: Severity = "info" if evidence.learned else "warning"
+        severity: Severity = "info" if evidence.learned or self._falls(evidence) else "warning"
         yield self.finding(
             severity,
             f"the dead units of {names[0]} rose from {100 * column[0]:.0f} % to {100 * column[-1]:.0f} % of the layer",

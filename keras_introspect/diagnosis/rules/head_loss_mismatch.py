@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from keras_introspect.diagnosis.evidence import Evidence
 from keras_introspect.diagnosis.finding import Finding, Severity
 from keras_introspect.diagnosis.rule import Rule
-from keras_introspect.diagnosis.rules.heads import BINARY, CATEGORICAL, KNOWN, range_evidence
+from keras_introspect.diagnosis.rules.heads import BINARY, CATEGORICAL, KNOWN, NEVER_NEGATIVE, range_evidence
 
 
 class HeadLossMismatch(Rule):
     """Sigmoid, ReLU, tanh and the like under a cross-entropy that expects probabilities over classes, or of one.
 
-    By the definition of the losses: categorical cross-entropy of outputs expects a distribution over the units, binary
-    cross-entropy a number from 0 to 1 in each. Linear heads are another kind, `logits_as_probabilities`.
+    By the definition of the losses: categorical cross-entropy of outputs expects a distribution over the units, which a
+    softmax over another axis does not give; binary cross-entropy a number from 0 to 1 in each, or, of logits, numbers
+    of both signs. Linear heads are another kind, `logits_as_probabilities`.
     """
 
     kind = "head_loss_mismatch"
@@ -25,10 +26,16 @@ class HeadLossMismatch(Rule):
         """Yields a finding a head."""
         for head, loss in evidence.head_losses:
             activation, kind, units = head.get("activation"), loss["loss"], head.get("units")
-            if activation not in KNOWN or activation == "linear" or loss["from_logits"]:
+            if activation not in KNOWN or activation == "linear":
                 continue
             expected, severity = None, "error"
-            if kind in CATEGORICAL and activation != "softmax":
+            if loss["from_logits"]:
+                if kind in BINARY and activation in NEVER_NEGATIVE:
+                    expected = "a linear head: a logit that is never negative never says no"
+            elif kind in CATEGORICAL and head.get("softmax_axis", -1) != -1:
+                expected = "a softmax over the last axis, the classes"
+                activation = f"softmax over axis {head['softmax_axis']}"
+            elif kind in CATEGORICAL and activation != "softmax":
                 expected = "softmax over the classes"
                 if units == 1:
                     expected = "a unit a class and softmax, or binary cross-entropy"

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_introspect.diagnosis.evidence import Evidence
 
+_SUM = 1e-4  # by how much float32 may miss a sum of 1
 CATEGORICAL = ("categorical_crossentropy", "sparse_categorical_crossentropy", "categorical_focal_crossentropy")
 BINARY = ("binary_crossentropy", "binary_focal_crossentropy")
 # Activations whose outputs are known; under any other a head is not judged.
@@ -32,6 +33,7 @@ KNOWN = frozenset(
         "exponential",
     ]
 )
+NEVER_NEGATIVE = ("relu", "relu6", "softplus", "exponential")
 
 
 def is_constant(head: Mapping[str, Any]) -> bool:
@@ -48,6 +50,19 @@ def output_range(evidence: Evidence, head: Mapping[str, Any]) -> tuple[float, fl
     if not np.isfinite(low).any():
         return None
     return float(np.nanmin(low)), float(np.nanmax(high))
+
+
+def looks_like_probabilities(evidence: Evidence, head: Mapping[str, Any]) -> bool:
+    """Whether every output so far lay from 0 to 1, and those of several units summed up to 1."""
+    found, row, units = output_range(evidence, head), evidence.head_row(head), int(head.get("units") or 0)
+    if found is None or row is None or not 0 <= found[0] <= found[1] <= 1 or not units:
+        return False
+    if units == 1:
+        return True
+    if not evidence.has("layer_outputs/mean"):
+        return False
+    means = evidence.epoch("layer_outputs", "mean")[:, row]
+    return bool(np.nanmax(np.abs(units * means - 1)) < _SUM)
 
 
 def range_evidence(evidence: Evidence, head: Mapping[str, Any]) -> dict[str, float]:

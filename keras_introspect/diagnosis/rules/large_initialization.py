@@ -19,6 +19,8 @@ class LargeInitialization(Rule):
     Args:
         gain: rms × √inputs, of the largest kernel. SageMaker Debugger warns of a ratio of 10 between the layers'
             variances, DeepDiagnosis (Wardat et al., 2022) of a variance over 10; both depend on the width.
+        recurrent: the same of the recurrent kernel of a `SimpleRNN`, which multiplies its state by it at every step;
+            orthogonal and Glorot's initialisation make it 1, He's 1.4.
         growth: how much of the rms the updates of the first epoch may explain.
     """
 
@@ -27,8 +29,9 @@ class LargeInitialization(Rule):
     order = 11
     picture = "scale_lines"
 
-    def __init__(self, gain: float = 8.0, growth: float = 0.5) -> None:
+    def __init__(self, gain: float = 8.0, recurrent: float = 1.7, growth: float = 0.5) -> None:
         self.gain = gain
+        self.recurrent = recurrent
         self.growth = growth
 
     def check(self, evidence: Evidence) -> Iterator[Finding]:
@@ -41,18 +44,22 @@ class LargeInitialization(Rule):
         inputs = np.array([elements(shape[:-1]) for shape in shapes])
         gain = np.nan_to_num(rms * np.sqrt(inputs))
         names = [evidence.names("weights")[i] for i in rows]
-        large = (gain > self.gain) & ~self._grown(evidence, rows, rms)
+        plain = np.array(
+            [name.endswith("/recurrent_kernel") and self._is_simple(evidence, name) for name in names], bool
+        )
+        large = (gain > np.where(plain, self.recurrent, self.gain)) & ~self._grown(evidence, rows, rms)
         found = sorted(np.flatnonzero(large), key=lambda i: -gain[i])
         if not found:
             return
         severity: Severity = "info" if evidence.learned else "error" if evidence.failed else "warning"
-        initializer = evidence.owner(names[found[0]]).get("kernel_initializer", {})
+        state = bool(plain[found[0]])
+        initializer = {} if state else evidence.owner(names[found[0]]).get("kernel_initializer", {})
         about = ", ".join(f"{key}={value}" for key, value in initializer.items() if key != "class")
         told = f" ({initializer['class']}({about}))" if initializer else ""
         yield self.finding(
             severity,
-            f"{names[found[0]]} starts with rms {rms[found[0]]:.2g}: the layer multiplies its inputs by about "
-            f"{gain[found[0]]:.0f}",
+            f"{names[found[0]]} starts with rms {rms[found[0]]:.2g}: the layer multiplies its "
+            f"{'state at each step' if state else 'inputs'} by about {gain[found[0]]:.2g}",
             [names[i] for i in found],
             since=0,
             view="weights",
@@ -60,6 +67,11 @@ class LargeInitialization(Rule):
             cause=f"the kernels start too large for their number of inputs{told}",
             suggestion="kernel_initializer='glorot_uniform', or 'he_normal' before ReLU",
         )
+
+    @staticmethod
+    def _is_simple(evidence: Evidence, name: str) -> bool:
+        """Whether a variable belongs to the cell of a `SimpleRNN`, whose gates do not hold its state."""
+        return "SimpleRNN" in str(evidence.owner(name).get("class", ""))
 
     def _grown(self, evidence: Evidence, rows: np.ndarray, rms: np.ndarray) -> np.ndarray:
         """Which kernels the updates of the first epoch may have made as large as they are."""

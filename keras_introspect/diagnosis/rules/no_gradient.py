@@ -14,7 +14,7 @@ class NoGradient(Rule):
     """Trainable kernels whose gradient is exactly zero in whole epochs, or that get none at all.
 
     No threshold: zero is zero. Biases are left out, as those before a softmax or a normalisation have none in exact
-    arithmetic, and so are embeddings.
+    arithmetic; embeddings are named only where they get none.
 
     Args:
         epochs_zero: for how many of the last epochs.
@@ -69,7 +69,11 @@ class NoGradient(Rule):
         return [
             name
             for name, reason in evidence.recording.unobserved.items()
-            if _NONE in reason and is_kernel(name, names.get(name, (1, 1) if name.endswith("kernel") else ()))
+            if _NONE in reason
+            and (
+                name.endswith("/embeddings")
+                or is_kernel(name, names.get(name, (1, 1) if name.endswith("kernel") else ()))
+            )
         ]
 
     @staticmethod

@@ -19,6 +19,7 @@ class NormalizationPhaseGap(Rule):
     Args:
         factor: between the rms in both phases, or from that of a normalised output; of most normalisations. Of frozen
             ones in a model that has learned, its square.
+        early: the factor between the phases where the moving averages have not had the steps to arrive.
         alone: the factor by which a single frozen normalisation tells, though most others fit: what follows it
             saturates, which hides the fault from them.
         loss: validation loss over training loss that must go with it.
@@ -30,8 +31,11 @@ class NormalizationPhaseGap(Rule):
     order = 15
     picture = "phase_gap"
 
-    def __init__(self, factor: float = 2.0, alone: float = 16.0, loss: float = 1.5, arrivals: float = 3.0) -> None:
+    def __init__(
+        self, factor: float = 2.0, alone: float = 16.0, loss: float = 1.5, arrivals: float = 3.0, early: float = 1.4
+    ) -> None:
         self.factor = factor
+        self.early = early
         self.alone = alone
         self.loss = loss
         self.arrivals = arrivals
@@ -41,7 +45,7 @@ class NormalizationPhaseGap(Rule):
         norms = [layer for layer in evidence.description["layers"] if layer["class"] == "BatchNormalization"]
         if not norms:
             return
-        found = self._between_phases(evidence) or self._frozen(evidence) or self._not_arrived(evidence, norms)
+        found = self._between_phases(evidence, norms) or self._frozen(evidence) or self._not_arrived(evidence, norms)
         if found is not None:
             yield found
 
@@ -50,7 +54,7 @@ class NormalizationPhaseGap(Rule):
         _, val = evidence.log("val_loss")
         return float(val[-1] / loss[-1]) if len(loss) and len(val) and loss[-1] > 0 else float("nan")
 
-    def _between_phases(self, evidence: Evidence) -> Finding | None:
+    def _between_phases(self, evidence: Evidence, norms: list[dict[str, float]]) -> Finding | None:
         if not evidence.has("layer_outputs/rms") or not evidence.has("val_layer_outputs/rms"):
             return None
         train = dict(zip(evidence.names("layer_outputs"), evidence.latest("layer_outputs", "rms"), strict=True))
@@ -60,7 +64,8 @@ class NormalizationPhaseGap(Rule):
             for name in train
             if name in val and train[name] > 0 and evidence.layer(name).get("class") == "BatchNormalization"
         }
-        wide = {name: gap for name, gap in gaps.items() if gap and abs(np.log(gap)) > np.log(self.factor)}
+        factor = self.early if self._arrived(evidence, norms) < self.arrivals else self.factor
+        wide = {name: gap for name, gap in gaps.items() if gap and abs(np.log(gap)) > np.log(factor)}
         gap = self._loss_gap(evidence)
         if not wide or len(wide) <= len(gaps) / 2 or gap < self.loss:
             return None
@@ -101,15 +106,14 @@ class NormalizationPhaseGap(Rule):
         )
 
     def _not_arrived(self, evidence: Evidence, norms: list[dict[str, float]]) -> Finding | None:
-        steps, gap = evidence.steps_per_epoch(), self._loss_gap(evidence)
-        if steps is None or not evidence.learned or not gap > self.loss:
+        gap, arrived = self._loss_gap(evidence), self._arrived(evidence, norms)
+        if not evidence.learned or not gap > self.loss:
             return None
-        total = steps * len(evidence.log_epochs)
-        momentum = max(float(layer.get("momentum", 0.99)) for layer in norms)
-        arrived = total * (1 - momentum)
         _, val = evidence.log("val_loss")
         if arrived >= self.arrivals or val[-1] < 0.9 * val[0]:
             return None
+        momentum = self._momentum(norms)
+        total = arrived / (1 - momentum)
         found = {"steps × (1 − momentum)": arrived}
         return self._found(
             evidence,
@@ -119,6 +123,15 @@ class NormalizationPhaseGap(Rule):
             "logs",
             gap,
         )
+
+    @staticmethod
+    def _momentum(norms: list[dict[str, float]]) -> float:
+        return max(float(layer.get("momentum", 0.99)) for layer in norms)
+
+    def _arrived(self, evidence: Evidence, norms: list[dict[str, float]]) -> float:
+        """Steps × (1 − momentum); infinite where the steps are not known."""
+        steps = evidence.steps_per_epoch()
+        return np.inf if steps is None else steps * len(evidence.log_epochs) * (1 - self._momentum(norms))
 
     def _found(self, evidence: Evidence, wide: dict[str, float], summary: str, view: str, gap: float) -> Finding:
         severity: Severity = "error" if gap > 2 * self.loss or evidence.failed else "warning"

@@ -18,6 +18,8 @@ class StepTooLarge(Rule):
             2023) and DeepDiagnosis (Wardat et al., 2022) both draw the line at 0.1; 1e-3 is customary (Karpathy).
         first: the ratio of the first steps, of the middle kernel: the weights of an epoch's end may have grown to fit.
         climb: the last losses over the best before. Lightning calls a loss a spike at 2 times its running mean.
+        grown: the size of most kernels after the first epoch over that of Glorot's initialisation, where the updates of
+            that epoch explain it: then steps are small against the weights only because they have made them so large.
     """
 
     kind = "step_too_large"
@@ -26,14 +28,15 @@ class StepTooLarge(Rule):
     order = 16
     picture = "update_board"
 
-    def __init__(self, ratio: float = 0.1, first: float = 0.4, climb: float = 2.0) -> None:
+    def __init__(self, ratio: float = 0.1, first: float = 0.4, climb: float = 2.0, grown: float = 10.0) -> None:
         self.ratio = ratio
         self.first = first
         self.climb = climb
+        self.grown = grown
 
     def check(self, evidence: Evidence) -> Iterator[Finding]:
-        """Yields at most one finding, the gravest: of the ratio, of the loss, or of the first steps."""
-        signs = (self._ratio(evidence), self._climb(evidence), self._first_steps(evidence))
+        """Yields at most one finding, the gravest: of the ratio, the loss, the first steps, or the first epoch."""
+        signs = (self._ratio(evidence), self._climb(evidence), self._first_steps(evidence), self._grown(evidence))
         found = [sign for sign in signs if sign is not None]
         if found:
             yield max(found, key=lambda sign: SEVERITIES.index(sign.severity))
@@ -84,6 +87,32 @@ class StepTooLarge(Rule):
             evidence={f"{ratio.source} {ratio.names[i]}": ratio.values[0, i] for i in order[:8]},
             cause=_cause(evidence),
             suggestion="lower the learning rate tenfold, or warm it up: 1e-3 is customary for Adam and its kin",
+        )
+
+    def _grown(self, evidence: Evidence) -> Finding | None:
+        steps = evidence.steps_per_epoch()
+        if steps is None or not evidence.has("weights/rms") or not evidence.has("updates/rms"):
+            return None
+        rows = evidence.kernels("weights")
+        moved = evidence.aligned("updates", "rms", "weights", rows)
+        if len(rows) < 2 or moved is None or evidence.epochs("weights")[0] != 0:
+            return None
+        size = evidence.epoch("weights", "rms")[0, rows]
+        times = np.nan_to_num(size / evidence.glorot("weights", rows))
+        large = (times > self.grown) & (np.nan_to_num(moved[0]) * steps > size / 2)
+        if large.mean() <= 0.5:
+            return None
+        names = [evidence.names("weights")[i] for i in rows]
+        order = [i for i in np.argsort(-times) if large[i]]
+        return self.finding(
+            "info" if evidence.learned else "error" if evidence.failed else "warning",
+            f"the first epoch made the kernels {np.median(times[order]):.0f} times as large as they start",
+            [names[i] for i in order],
+            since=0,
+            view="updates",
+            evidence={f"weights/rms after the first epoch over Glorot's {names[i]}": times[i] for i in order[:8]},
+            cause=_cause(evidence),
+            suggestion="lower the learning rate tenfold; clip gradients; warm the rate up",
         )
 
     def _climbs(self, evidence: Evidence) -> bool:

@@ -11,7 +11,7 @@ from keras_introspect.diagnosis.rule import Rule
 
 
 class UnchangedWeights(Rule):
-    """Trainable kernels that a gradient reaches and that stay exactly as they are.
+    """Trainable kernels that a gradient reaches and that stay exactly as they are, or a model of which nothing trains.
 
     No threshold: exactly unchanged, as DeepLocalize (Wardat et al., 2021) asks for over 5 epochs. Judged by updates
     that are all zero; without the collector `Updates` by weights all of whose statistics stay the same.
@@ -21,7 +21,7 @@ class UnchangedWeights(Rule):
     """
 
     kind = "unchanged_weights"
-    needs = ("updates/rms|weights/rms", "gradients/rms")
+    needs = ("updates/rms|weights/rms|description/layers", "gradients/rms|description/layers")
     epochs = 2
     order = 30
     picture = "update_board"
@@ -31,6 +31,10 @@ class UnchangedWeights(Rule):
 
     def check(self, evidence: Evidence) -> Iterator[Finding]:
         """Yields one finding of all such kernels."""
+        if self._all_frozen(evidence):
+            yield self._frozen(evidence)
+        if not (evidence.has("gradients/rms") and (evidence.has("updates/rms") or evidence.has("weights/rms"))):
+            return
         view = "updates" if evidence.has("updates/rms") else "weights"
         names = evidence.names(view)
         pairs = zip(names, evidence.shapes(view), strict=True)
@@ -54,6 +58,24 @@ class UnchangedWeights(Rule):
             evidence={f"{view}/rms {name}": evidence.latest(view, "rms")[names.index(name)] for name in found[:8]},
             cause="the learning rate is zero, or the steps are smaller than the weights' precision resolves",
             suggestion="check the learning rate and its schedule; is the variable among those the optimizer was given?",
+        )
+
+    @staticmethod
+    def _all_frozen(evidence: Evidence) -> bool:
+        """Whether all layers that have kernels are frozen, and no gradient was seen."""
+        layers = [layer for layer in evidence.description.get("layers", ()) if "kernel_initializer" in layer]
+        frozen = bool(layers) and not any(layer["trainable"] for layer in layers)
+        return frozen and not evidence.has("gradients/rms") and not evidence.loss_is_unknown
+
+    def _frozen(self, evidence: Evidence) -> Finding:
+        layers = [layer["name"] for layer in evidence.description["layers"] if "kernel_initializer" in layer]
+        return self.finding(
+            "info" if evidence.learned else "error",
+            "all layers are frozen: nothing is trained",
+            layers,
+            view="weights",
+            cause="trainable=False was set on the model, or on each of its layers, before compile()",
+            suggestion="set trainable=True on what is to learn, at least on the head, and compile again",
         )
 
     def _still(self, evidence: Evidence, view: str, rows: np.ndarray) -> np.ndarray:

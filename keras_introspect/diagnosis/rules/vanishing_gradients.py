@@ -10,6 +10,8 @@ from keras_introspect.diagnosis.places import elements, held_since
 from keras_introspect.diagnosis.rule import Rule
 
 _TOTAL, _DEEP = 1e-2, 4
+_EACH = 0.7  # of the outputs, a layer: what ReLU makes of Glorot's initialisation, with which nets of some depth train
+_SLOPES = {"sigmoid": 0.25, "hard_sigmoid": 0.2, "tanh": 1.0, "relu": 1.0, "linear": 1.0}  # the largest of each
 
 
 class VanishingGradients(Rule):
@@ -19,11 +21,18 @@ class VanishingGradients(Rule):
     three must be small, in most of the last third of the epochs. So gradients that are small everywhere, as of a
     converged model or of a small loss, are not named. Embeddings and biases are left out.
 
+    Of a model that has not learned well, two other signs: outputs that shrink from layer to layer after the first
+    epoch, as small kernels make them, with which gradients shrink on the way back; and a `SimpleRNN` that multiplies
+    its gradient at each step by less than 1: at most the slope of its activation times the gain of its recurrent kernel
+    (Pascanu, Mikolov and Bengio, *On the difficulty of training recurrent neural networks*, 2013).
+
     Args:
         ratio: first over last. AUTOTRAINER (Zhang et al., 2021) draws the line at 1e-3.
         layer: the same a layer, of a deep chain that has not learned, if the whole is below 1e-2: TheDeepChecker (Ben
             Braiek and Khomh, 2023) warns of a decay of 0.5 over the depth.
         error: from which it is called an error rather than a warning.
+        shrink: outputs of the last hidden layer over those of the first, over at least four layers.
+        steps: what is left of a gradient over all time steps.
     """
 
     kind = "vanishing_gradients"
@@ -31,16 +40,80 @@ class VanishingGradients(Rule):
     order = 26
     picture = "scale_lines"
 
-    def __init__(self, ratio: float = 1e-3, layer: float = 0.5, error: float = 1e-6) -> None:
+    def __init__(
+        self, ratio: float = 1e-3, layer: float = 0.5, error: float = 1e-6, shrink: float = 0.05, steps: float = 1e-6
+    ) -> None:
         self.ratio = ratio
         self.layer = layer
         self.error = error
+        self.shrink = shrink
+        self.steps = steps
 
     def check(self, evidence: Evidence) -> Iterator[Finding]:
-        """Yields at most one finding, of the chain of kernels."""
+        """Yields at most one finding: of the chain of kernels, of the outputs, or of the time steps."""
+        found = self._kernels(evidence)
+        if found is None and not evidence.learned:
+            found = self._outputs(evidence) or self._through_time(evidence)
+        if found is not None:
+            yield found
+
+    def _outputs(self, evidence: Evidence) -> Finding | None:
+        """Hidden outputs that shrink from layer to layer, in the first epoch."""
+        if not evidence.has("layer_outputs/rms") or evidence.epochs("layer_outputs")[0] != 0:
+            return None
+        names = evidence.names("layer_outputs")
+        rms = evidence.epoch("layer_outputs", "rms")[0]
+        rows = [i for i in np.flatnonzero(evidence.hidden) if "kernel_initializer" in evidence.layer(names[i])]
+        sizes = rms[rows]
+        if len(rows) < _DEEP or not (sizes > 0).all() or (np.diff(sizes) > 0).sum() > len(rows) // 4:
+            return None
+        ratio = float(sizes[-1] / sizes[0])
+        if ratio >= self.shrink or ratio ** (1 / (len(rows) - 1)) >= _EACH:
+            return None
+        return self.finding(
+            "error" if evidence.failed else "warning",
+            f"outputs shrank from layer to layer at first: {names[rows[-1]]} gave them {1 / ratio:.0f} times smaller "
+            f"than {names[rows[0]]}",
+            [names[i] for i in rows],
+            since=0,
+            view="layer_outputs",
+            evidence={f"layer_outputs/rms {names[i]}, first epoch": rms[i] for i in rows},
+            cause="kernels that start too small multiply outputs on the way up, and gradients on the way back, by less "
+            "than 1 a layer",
+            suggestion="kernel_initializer='glorot_uniform' with tanh, 'he_normal' with ReLU; normalisation layers",
+        )
+
+    def _through_time(self, evidence: Evidence) -> Finding | None:
+        """A simple recurrent layer whose gradient at the first step is a tiny part of that at the last."""
+        if not evidence.has("weights/rms"):
+            return None
+        steps = time_steps(evidence)
+        size = evidence.latest("weights", "rms")
+        for i, name in enumerate(evidence.names("weights")):
+            layer = evidence.owner(name)
+            slope = _SLOPES.get(str(layer.get("activation")))
+            if not name.endswith("/recurrent_kernel") or "SimpleRNN" not in str(layer.get("class")) or slope is None:
+                continue
+            factor = slope * float(size[i]) * float(np.sqrt(evidence.shapes("weights")[i][0] or 1))
+            if steps is None or not 0 < factor < 1 or factor**steps >= self.steps:
+                continue
+            return self.finding(
+                "warning",
+                f"{layer['name']} passes at most {factor:.2g} of its gradient from a step to the one before: nothing "
+                f"comes through {steps} steps",
+                [name],
+                view="gradients",
+                evidence={"slope × gain of the recurrent kernel": factor, "time steps": steps},
+                cause=f"the slope of {layer['activation']} is at most {slope:g}",
+                suggestion="GRU or LSTM; tanh with recurrent_initializer='orthogonal'; shorter sequences",
+            )
+        return None
+
+    def _kernels(self, evidence: Evidence) -> Finding | None:
+        """Gradients of kernels that shrink towards the input."""
         chain = depth_ratios(evidence)
         if chain is None:
-            return
+            return None
         first, last, ratios = chain
         worst = ratios.max(axis=0)  # NaN, where one of them is, is no finding
         rows = evidence.kernels("gradients")
@@ -49,7 +122,7 @@ class VanishingGradients(Rule):
         holds = (worst < self.ratio) | (steady & (not evidence.learned))
         recent = holds[-max(1, len(holds) // 3) :]
         if recent.mean() <= 0.5:
-            return
+            return None
         names = evidence.names("gradients")
         rows = np.flatnonzero(holds)
         value = float(np.exp(np.median(np.log(np.maximum(ratios[0, rows], 1e-300)))))
@@ -57,7 +130,7 @@ class VanishingGradients(Rule):
         if evidence.learned:
             severity = "info"
         rms = evidence.epoch("gradients", "rms")
-        yield self.finding(
+        return self.finding(
             severity,
             f"the gradient at {names[first]} is {1 / value:.0e} times smaller than at {names[last]}".replace("e+", "e"),
             [names[first]],
@@ -75,6 +148,13 @@ class VanishingGradients(Rule):
             suggestion="ReLU with He initialisation, or tanh with Glorot; batch or layer normalisation; shortcuts "
             "around the layers; fewer layers",
         )
+
+
+def time_steps(evidence: Evidence) -> int | None:
+    """How many time steps the sequences have, where there is one input and all are of one length."""
+    inputs = evidence.data.get("inputs") or []
+    shape = inputs[0].get("shape") or [] if len(inputs) == 1 else []
+    return int(shape[0]) if shape and shape[0] else None
 
 
 def depth_ratios(evidence: Evidence) -> tuple[int, int, np.ndarray] | None:

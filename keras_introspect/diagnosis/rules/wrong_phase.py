@@ -10,6 +10,8 @@ from keras_introspect.diagnosis.finding import Finding, Severity
 from keras_introspect.diagnosis.rule import Rule
 
 _DROPOUT = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout")
+_RATE = 0.05  # of dropout, below which it is not told from none
+_ACTIVE = 0.05  # share of elements that are not zero, below which a share of them is not told
 
 
 class WrongPhase(Rule):
@@ -21,7 +23,7 @@ class WrongPhase(Rule):
 
     Args:
         factor: how far the rms of a normalised output is off, as a factor.
-        kept: the share of elements that a dropout layer must have dropped, of its rate.
+        kept: how far, as a part of its rate, the share that a dropout layer drops may be from what is expected.
     """
 
     kind = "wrong_phase"
@@ -140,7 +142,7 @@ class WrongPhase(Rule):
             layer = evidence.layer(names[i])
             rate = float(layer.get("rate", 0.0)) if layer.get("class") in _DROPOUT[:4] else 0.0
             if (
-                rate < 0.05
+                rate < _RATE
                 or not rates[i - 1] > 0
                 or evidence.shapes("layer_outputs")[i] != evidence.shapes("layer_outputs")[i - 1]
             ):
@@ -162,32 +164,34 @@ class WrongPhase(Rule):
                 cause="called with training=False in the training step",
                 suggestion="do not pass training= to the layer or model in the training step",
             )
-        if not evidence.has("val_layer_outputs/activation_rate"):
-            return
-        val_names = evidence.names("val_layer_outputs")
-        val = evidence.latest("val_layer_outputs", "activation_rate")
-        on = []
-        for i in range(1, len(val_names)):
-            layer = evidence.layer(val_names[i])
-            rate = float(layer.get("rate", 0.0)) if layer.get("class") in _DROPOUT[:4] else 0.0
-            shapes = evidence.shapes("val_layer_outputs")
-            if (
-                rate >= 0.05
-                and shapes[i] == shapes[i - 1]
-                and val[i - 1] > 0.5
-                and val[i] < val[i - 1] * (1 - 0.5 * rate)
-            ):
-                on.append(val_names[i])
+        on = self._dropping(evidence)
         if on:
             yield self.finding(
-                "warning",
+                "info" if evidence.mastered else "warning",
                 f"{len(on)} dropout layer{'s' if len(on) > 1 else ''} drop in validation too",
-                on,
+                list(on),
                 view="val_layer_outputs",
-                evidence={f"val_layer_outputs/activation_rate {name}": val[val_names.index(name)] for name in on},
+                evidence={f"val_layer_outputs/activation_rate {name}, kept": share for name, share in on.items()},
                 cause="called with training=True, whatever the phase",
                 suggestion="leave training= to Keras, unless you want Monte Carlo dropout",
             )
+
+    def _dropping(self, evidence: Evidence) -> dict[str, float]:
+        """Dropout layers that keep, of what the layer before them puts out in validation, the share 1 − rate."""
+        if not evidence.has("val_layer_outputs/activation_rate"):
+            return {}
+        names, shapes = evidence.names("val_layer_outputs"), evidence.shapes("val_layer_outputs")
+        values = evidence.latest("val_layer_outputs", "activation_rate")
+        found = {}
+        for i in range(1, len(names)):
+            layer = evidence.layer(names[i])
+            rate = float(layer.get("rate", 0.0)) if layer.get("class") in _DROPOUT[:4] else 0.0
+            if rate < _RATE or shapes[i] != shapes[i - 1] or not values[i - 1] > _ACTIVE:
+                continue
+            kept = float(values[i] / values[i - 1])
+            if abs(kept - (1 - rate)) < self.kept * rate:
+                found[names[i]] = kept
+        return found
 
 
 def _row(rows: dict[str, int], layer: str, key: str) -> int | None:
