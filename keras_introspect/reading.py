@@ -12,15 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_introspect.collectors import PRESETS, Collector, EpochSums, StepMetrics
-from keras_introspect.collectors.base import Group
 from keras_introspect.diagnosis.data import describe_data
 from keras_introspect.diagnosis.description import describe
 from keras_introspect.merging import STEPS
 from keras_introspect.naming import known_names
 from keras_introspect.recording import Recording
 from keras_introspect.state import Accumulator, StepBuffer
-from keras_introspect.statistics import Context, Statistic, TensorSpec, Values
-from keras_introspect.statistics.pooling import states_of
+from keras_introspect.statistics import Piece, Statistic, Values
+from keras_introspect.statistics.pooling import StatesOutsideSteps
 
 
 class _Epoch(NamedTuple):
@@ -66,6 +65,7 @@ class Reading:
         self._data: dict[str, Any] | None = None
         self._metrics: dict[str, list[dict[str, np.ndarray]]] = {}  # the steps of this epoch of a StepMetrics
         self._metric_steps: dict[str, list[int]] = {}  # their numbers
+        self._outside = {c.name: StatesOutsideSteps(c.statistics) for c in collectors if c.at_epoch_end}
 
     @property
     def recording(self) -> Recording:
@@ -230,12 +230,10 @@ class Reading:
         kept: dict[str, dict[str, np.ndarray]] = {}
         shapes: dict[str, tuple[int | None, ...]] = {}
         observed = False
-        groups = self._groups_at_epoch_end(collector, model)
+        pieces = self._pieces_at_epoch_end(collector, model)
+        outside = {} if pieces is None else self._outside[collector.name](pieces, _steps_done(model))
         for statistic in collector.statistics:
-            if groups is None:
-                states = self._accumulators[key_of(collector, statistic)].read()
-            else:
-                states = _states_of_groups(statistic, groups, _steps_done(model))
+            states = outside[statistic] if outside else self._accumulators[key_of(collector, statistic)].read()
             for name, (spec, state) in states.items():
                 observed = observed or not np.array_equal(state, statistic.empty(len(state)))
                 shapes[name] = spec.shape
@@ -251,13 +249,15 @@ class Reading:
         values = {key: _column([columns[name].get(key, np.nan) for name in names]) for key in series}
         return _Epoch(names, list(shapes.values()), values, units, kept)
 
-    def _groups_at_epoch_end(self, collector: Collector, model: Any) -> list[Group] | None:
+    def _pieces_at_epoch_end(self, collector: Collector, model: Any) -> list[Piece] | None:
         """The tensors that there are now, of a collector that does not look at the steps."""
         if not collector.at_epoch_end:
             return None
         if isinstance(collector, EpochSums):
-            return collector.groups_of_sums(self._accumulators[key_of(collector, collector.sum)].read())
-        return collector.groups_at_epoch_end(model)  # type: ignore[attr-defined]
+            groups = collector.groups_of_sums(self._accumulators[key_of(collector, collector.sum)].read())
+        else:
+            groups = collector.groups_at_epoch_end(model)  # type: ignore[attr-defined]
+        return [piece for group in groups for piece in group]
 
     def _end_metrics(self, collector: StepMetrics) -> None:
         blocks = self._metrics.get(collector.name, [])
@@ -391,18 +391,6 @@ def _under_known_names(description: dict[str, Any], earlier: dict[str, Any] | No
 def _levels(collector: Collector) -> np.ndarray | None:
     levels = [statistic.quantile_levels for statistic in collector.statistics]
     return next((chosen for chosen in levels if chosen is not None), None)
-
-
-def _states_of_groups(
-    statistic: Statistic, groups: Sequence[Group], step: int
-) -> dict[str, tuple[TensorSpec, np.ndarray]]:
-    groups = [group for group in groups if any(statistic.takes(piece) for piece in group)]
-    if not groups:
-        return {}
-    rows = states_of(statistic, groups, Context(step)).numpy()
-    ends = np.cumsum([statistic.rows(group[0].spec) for group in groups])
-    parts = np.split(rows, ends[:-1])
-    return {group[0].spec.name: (group[0].spec, part) for group, part in zip(groups, parts, strict=True)}
 
 
 def _steps_done(model: Any) -> int:

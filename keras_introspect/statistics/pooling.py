@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_introspect.statistics.base import Context, Piece, Statistic
+from keras_introspect.statistics.spec import TensorSpec
 
 
 def states_of(statistic: Statistic, groups: Sequence[Sequence[Piece]], context: Context) -> Any:
@@ -25,6 +26,48 @@ def states_of(statistic: Statistic, groups: Sequence[Sequence[Piece]], context: 
         state = tf.tensor_scatter_nd_update(state, index[:, None], merged)
         start += len(index)
     return state
+
+
+class StatesOutsideSteps:
+    """The states of tensors that no step holds, such as the weights at the end of an epoch.
+
+    Operation by operation from Python they would take a hundred times as long for small tensors; so they are computed
+    by a graph, which is traced when tensors of other names or shapes come.
+
+    Args:
+        statistics: of which states are wanted.
+    """
+
+    def __init__(self, statistics: Sequence[Statistic]) -> None:
+        self._statistics = tuple(statistics)
+        self._specs: list[TensorSpec] = []
+        self._taken: dict[Statistic, list[int]] = {}
+        self._graph: Any = None
+
+    def __call__(self, pieces: Sequence[Piece], step: int) -> dict[Statistic, dict[str, tuple[TensorSpec, np.ndarray]]]:
+        """Statistic → name of the tensor → what is known of it, and its state.
+
+        Args:
+            pieces: one a tensor.
+            step: how many steps the optimizer has done.
+        """
+        specs = [piece.spec for piece in pieces]
+        if specs != self._specs:
+            taken = {s: [i for i, p in enumerate(pieces) if s.takes(p)] for s in self._statistics}
+            self._taken = {statistic: rows for statistic, rows in taken.items() if rows}
+            self._specs, self._graph = specs, tf.function(self._states, autograph=False)
+        found = self._graph([piece.values for piece in pieces], tf.constant(step, tf.int64)) if self._taken else []
+        states: dict[Statistic, dict[str, tuple[TensorSpec, np.ndarray]]] = {s: {} for s in self._statistics}
+        for (statistic, rows), state in zip(self._taken.items(), found, strict=True):
+            of_these = [specs[i] for i in rows]
+            parts = np.split(state.numpy(), np.cumsum([statistic.rows(spec) for spec in of_these])[:-1])
+            states[statistic] = {spec.name: (spec, part) for spec, part in zip(of_these, parts, strict=True)}
+        return states
+
+    def _states(self, values: Sequence[Any], step: Any) -> list[Any]:
+        pieces = [[Piece(value, spec)] for value, spec in zip(values, self._specs, strict=True)]
+        context = Context(step, cache={})
+        return [states_of(statistic, [pieces[i] for i in rows], context) for statistic, rows in self._taken.items()]
 
 
 def over_replicas(statistic: Statistic, state: Any) -> Any:
