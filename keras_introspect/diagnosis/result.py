@@ -6,6 +6,7 @@ from typing import overload
 from keras_introspect.diagnosis.finding import Finding, Severity
 
 _MOST_EVIDENCE = 4
+_MOST_KINDS = 8  # that are named beside findings; where nothing is wrong, all are
 
 
 class Diagnosis(Sequence[Finding]):
@@ -90,7 +91,9 @@ class Diagnosis(Sequence[Finding]):
                     lines.append(f"   {label}: {text}")
             if finding.picture:
                 lines.append(f"   see: plots.{finding.picture}")
-        if self.judged:
+        if self.alarms and len(self.judged) > _MOST_KINDS:
+            lines.append(f"Looked for {len(self.judged)} kinds of faults; `judged` names them.")
+        elif self.judged:
             lines.append(f"Looked for: {', '.join(self.judged)}.")
         if self.not_judged:
             lines.append("Not judged:")

@@ -204,3 +204,11 @@ def test_a_training_that_fails_at_once_is_judged_by_what_it_was_given():
 
 def test_nothing_to_judge_is_not_called_healthy():
     assert diagnose(Recording()).headline == "Nothing could be judged"
+
+
+def test_what_was_looked_for_is_named_where_nothing_is_wrong_and_counted_beside_findings():
+    judged = [f"kind_{i}" for i in range(12)]
+    assert f"Looked for: {', '.join(judged)}." in str(Diagnosis([], judged))
+    dead = Finding("dead_units", "error", "all are dead")
+    assert "Looked for 12 kinds of faults" in str(Diagnosis([dead], judged))
+    assert "Looked for: kind_0, kind_1." in str(Diagnosis([dead], judged[:2]))

@@ -48,6 +48,15 @@ def test_sparse_on_purpose_is_not_judged():
     assert found(recording, "dead_units") is None
 
 
+@pytest.mark.parametrize(("about", "named"), [({}, False), ({"activation": "relu"}, True)])
+def test_a_layer_that_keeps_the_largest_alone_is_not_dead(about, named):
+    """It has neither an activation nor variables."""
+    recording = outputs(["dense", "winners", "head"], dead_rate=[[0.0, 0.8, 0.0]] * 2)
+    recorded("weights", ["dense/kernel", "head/kernel"], [(8, 8)] * 2, recording, rms=[[1.0, 1.0]] * 2)
+    layers = [{"name": "dense", "class": "Dense"}, {"name": "winners", "class": "Winners", **about}]
+    assert bool(found(described(recording, layers=layers), "dead_units")) == named
+
+
 def test_dead_units_that_are_handed_on_are_named_once():
     recording = outputs(["relu", "dropout", "head"], dead_rate=[[0.9, 0.9, 0.0]] * 2)
     assert found(recording, "dead_units").where == ("relu",)

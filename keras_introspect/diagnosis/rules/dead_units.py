@@ -78,16 +78,31 @@ def judged_rates(evidence: Evidence) -> tuple[np.ndarray, list[int]]:
     with np.errstate(invalid="ignore"):
         # Dropout and pooling hand on the dead channels of the layer before.
         copies = np.max(np.abs(np.diff(np.nan_to_num(rates[-3:], nan=-1.0), axis=1)), axis=0, initial=0.0) < _ROUNDING
+    selecting = _selecting(evidence)
     rows: list[int] = []
     before: int | None = None
     for i, name in enumerate(names):
         if not judged[i] or any(key in evidence.layer(name).get("regularizers", {}) for key in SPARSE):
             before = None
             continue
+        if evidence.layer(name).get("name") in selecting:
+            continue
         if before is None or not copies[i - 1] or shapes[before][-1:] != shapes[i][-1:]:
             rows.append(i)
         before = i
     return rates, rows
+
+
+def _selecting(evidence: Evidence) -> set[str]:
+    """The layers that have neither an activation nor variables.
+
+    What is zero behind them is so of their inputs, or on purpose, as where the largest alone are kept.
+    """
+    if not evidence.has("weights/rms"):
+        return set()
+    owners = {evidence.owner(variable).get("name") for variable in evidence.names("weights")}
+    layers = evidence.description.get("layers", ())
+    return {layer["name"] for layer in layers if "activation" not in layer and layer["name"] not in owners}
 
 
 def _streak(column: np.ndarray, limit: float) -> str:
