@@ -6,8 +6,10 @@ See docs/diagnosis.md.
 import argparse
 import fnmatch
 import json
+import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,19 +27,15 @@ from benchmarks.diagnosis.training import OBSERVED, RULES, Cache, clear
 from benchmarks.run import environment
 
 PARTS = {"development": True, "held-out": False}
+RUNS_A_PROCESS = 12  # Keras keeps some 8 MB of each model it has trained, whatever is cleared, and grows slower
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command."""
     settings = _settings(arguments)
     tf.get_logger().setLevel("ERROR")  # many models in one process look like one that is traced again and again
-    cache = Cache(settings.cache, settings.collectors, settings.epochs)
-    programs = chosen(settings.programs, settings.part)
-    verdicts: list[Verdict] = []
-    for seed in range(settings.seeds):
-        verdicts += run(programs, seed, cache, settings.without_model)
-        if settings.json:  # after each seed, so that a run cut short leaves what it had
-            settings.json.write_text(json.dumps(plain(report(verdicts, settings)), indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        verdicts = measured(settings, Cache(settings.cache or Path(folder), settings.collectors, settings.epochs))
     for part, development in PARTS.items():
         of_part = [verdict for verdict in verdicts if verdict.development is development]
         if of_part:
@@ -46,8 +44,37 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def measured(settings: argparse.Namespace, cache: Cache) -> list[Verdict]:
+    """Trains what the cache lacks, and judges all."""
+    programs = chosen(settings.programs, settings.part)
+    verdicts: list[Verdict] = []
+    for seed in range(settings.seeds):
+        train_missing(programs, seed, cache, settings.jobs)
+        verdicts += run(programs, seed, cache, settings.without_model)
+        if settings.json:  # after each seed, so that a run cut short leaves what it had
+            settings.json.write_text(json.dumps(plain(report(verdicts, settings)), indent=1) + "\n")
+    return verdicts
+
+
+def train_missing(programs: Sequence[Program], seed: int, cache: Cache, jobs: int) -> None:
+    """Trains what the cache lacks of this seed, in processes that are replaced after a while."""
+    missing = [(program.name, seed, cache) for program in programs if not cache.holds(program, seed)]
+    if missing:
+        with multiprocessing.get_context("spawn").Pool(
+            min(jobs, len(missing)), maxtasksperchild=RUNS_A_PROCESS
+        ) as pool:
+            pool.starmap(train_one, missing, chunksize=1)
+
+
+def train_one(name: str, seed: int, cache: Cache) -> None:
+    """Trains one program into the cache."""
+    tf.get_logger().setLevel("ERROR")
+    cache.run(PROGRAMS[name], seed)
+    clear()
+
+
 def run(programs: Sequence[Program], seed: int, cache: Cache, without_model: bool = False) -> list[Verdict]:
-    """Trains, or fetches from the cache, and diagnoses each program from this seed; prints a line a run."""
+    """Diagnoses each program from this seed, as it lies in the cache; prints a line a run."""
     verdicts: dict[str, Verdict] = {}
     for program in programs:
         trained = cache.run(program, seed)
@@ -79,7 +106,7 @@ def report(verdicts: Sequence[Verdict], settings: argparse.Namespace) -> dict[st
     options = " ".join(
         f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}"
         for name, value in vars(settings).items()
-        if value and name not in ("json", "cache")
+        if value and name not in ("json", "cache", "jobs")
     )
     tables = {
         part: [row._asdict() for row in table(v for v in verdicts if v.development is development)]
@@ -117,10 +144,12 @@ def _settings(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--without-model", action="store_true", help="diagnose from the recording alone")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="keeps recordings; trains what it lacks")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs trained at once; default: 1")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where every finding of every run goes")
     settings = parser.parse_args(arguments)
-    if settings.seeds < 1:
-        parser.error(f"--seeds {settings.seeds}; expected 1 or more")
+    for name in ("seeds", "jobs"):
+        if getattr(settings, name) < 1:
+            parser.error(f"--{name} {getattr(settings, name)}; expected 1 or more")
     try:
         chosen(settings.programs)
     except ValueError as error:

@@ -61,17 +61,16 @@ def observers(preset: str) -> list[Any]:
 
 
 class Cache:
-    """A folder of recordings, one a program, seed and preset; `None` keeps nothing.
+    """A folder of recordings, one a program, seed and preset.
 
     A program is trained anew when its text has changed. When what is recorded has changed, delete the folder.
     """
 
-    def __init__(self, folder: Path | None, preset: str = RULES, epochs: int | None = None) -> None:
+    def __init__(self, folder: Path, preset: str = RULES, epochs: int | None = None) -> None:
         self.folder = folder
         self.preset = preset
         self.epochs = epochs
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def run(self, program: Program, seed: int) -> Trained:
         """The run as it was kept, with a freshly built model of the same weights; else trained now."""
@@ -79,13 +78,12 @@ class Cache:
         if kept is not None:
             return kept
         trained = train(program, seed, self.preset, self.epochs)
-        if self.folder is not None:
-            self._save(program, seed, trained)
+        self._save(program, seed, trained)
         return trained
 
     def holds(self, program: Program, seed: int) -> bool:
         path = self._path(program, seed, "json")
-        return path is not None and path.is_file() and json.loads(path.read_text())["program"] == digest(program)
+        return path.is_file() and json.loads(path.read_text())["program"] == digest(program)
 
     def _load(self, program: Program, seed: int) -> Trained | None:
         if not self.holds(program, seed):
@@ -112,9 +110,9 @@ class Cache:
         }
         self._path(program, seed, "json").write_text(json.dumps(facts, indent=1) + "\n")  # last: now it is whole
 
-    def _path(self, program: Program, seed: int, ending: str) -> Any:
+    def _path(self, program: Program, seed: int, ending: str) -> Path:
         parts = [program.name, self.preset, str(seed), *([] if self.epochs is None else [f"{self.epochs}epochs"])]
-        return self.folder and self.folder / f"{'-'.join(parts)}.{ending}"
+        return self.folder / f"{'-'.join(parts)}.{ending}"
 
 
 def clear() -> None:
