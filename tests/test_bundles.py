@@ -71,6 +71,22 @@ def test_together_as_alone(statistic: Statistic, spoilt: int | None, eager: bool
     np.testing.assert_allclose(together, alone, rtol=2e-6)
 
 
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("statistic", [Moments(), Activity()], ids=repr)
+@pytest.mark.parametrize("shape", [(160, 130), (40, 1024)])
+def test_the_kernel_of_a_1x1_convolution_is_read_as_a_dense_one(
+    shape: tuple[int, int], statistic: Statistic, eager: bool
+) -> None:
+    """By rows: as one row its columns, in float64, would be twice the bytes of the kernel, several times."""
+    kernel = np.random.default_rng(0).normal(size=shape).astype("float32")
+    kernel[:, 5] = 0
+    dense = states(statistic, [(kernel, shape)], eager)
+    pointwise = states(statistic, [(kernel[None, None], (1, 1, *shape))], eager)
+    np.testing.assert_array_equal(pointwise, dense)
+    if isinstance(statistic, Activity):
+        np.testing.assert_array_equal(pointwise[1:, 0], np.count_nonzero(kernel, axis=0))
+
+
 def test_what_fits_together_is_taken_together() -> None:
     chosen = tensors()
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
+from tensorflow.python.eager import context
 
 import keras_introspect as ki
 from keras_introspect.capture import LayerNames, optimizers_of
@@ -197,6 +198,34 @@ def test_tensorflow_adds_up_in_an_order_that_depends_on_who_else_reads() -> None
 
     assert (added() == added(0)).all()
     assert (added() != added(0, 1)).any()
+
+
+def test_tensorflow_rewrites_such_sums_where_it_thinks_that_memory_is_short() -> None:
+    """What the README says of large models; if this fails, TensorFlow has mended it.
+
+    Its memory optimizer takes a CPU for one of 256 MB and counts the tensors of known shapes, those of readers too.
+    """
+    side = 3000  # 36 MB a tensor: three are added up, the limit is 80 %
+
+    def is_rewritten(readers: int, rows: int | None = side) -> bool:
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec((rows, side), tf.float32)])
+        def step(x: Any) -> Any:
+            made = [tf.sin(x * factor) for factor in (1.1, 1.2, 1.3)]
+            return tf.add_n(made), [tf.cos(value * 1.5) for value in made[:readers]]
+
+        context.enable_run_metadata()
+        try:
+            step(tf.ones((side, side)))
+            seen = context.context().export_run_metadata()
+        finally:
+            context.context().disable_run_metadata()
+        kinds = {node.op for graph in seen.function_graphs for part in graph.partition_graphs for node in part.node}
+        assert ("AddN" in kinds) != ("DestroyTemporaryVariable" in kinds)
+        return "AddN" not in kinds
+
+    assert not is_rewritten(readers=0)
+    assert is_rewritten(readers=3)
+    assert not is_rewritten(readers=3, rows=None)
 
 
 def test_what_a_step_needs() -> None:

@@ -8,7 +8,16 @@ import numpy as np
 import tensorflow as tf
 
 from keras_introspect.statistics.base import Context, Piece, Statistic, branch, once, zeros_of
-from keras_introspect.statistics.bundles import MANY_COLUMNS, Bundle, bundles, columns_of, in_order, sizes
+from keras_introspect.statistics.bundles import (
+    MANY_COLUMNS,
+    Bundle,
+    bundles,
+    columns_of,
+    in_order,
+    leading_ones,
+    sizes,
+    without_ones,
+)
 from keras_introspect.statistics.spec import TensorSpec
 
 
@@ -133,6 +142,10 @@ def _nonzero(bundle: Bundle, context: Context) -> list[Any]:
         counts = tf.cast(bundle.sums(tf.cast(nonzero, tf.float32)), tf.float64)
         return [tf.reduce_sum(counts, axis=1, keepdims=True)]
     # A float32 sum over one axis is exact up to 2^24 elements; the rest, a small tensor, is summed in float64.
+    axis, shape = spec.channel_axis, bundle.shape
+    ones = leading_ones(shape) if members == 1 and not spec.positions else 0
+    if 0 < ones < axis:
+        nonzero, axis, shape, rank = without_ones(nonzero, ones), axis - ones, shape[ones:], rank - ones
     columns = columns_of(nonzero)
     if members > 1:
         counts = tf.cast(bundle.sums(tf.cast(nonzero, tf.float32)), tf.float64)
@@ -144,9 +157,8 @@ def _nonzero(bundle: Bundle, context: Context) -> list[Any]:
         counts = _by_column(tf.reshape(nonzero, [-1, columns]))
     if rank == 1:
         return [_all_in_one(counts, spec)]
-    if bundle.shape[1:].is_fully_defined():
-        counts = tf.reshape(counts, [members, *bundle.shape[1:]])
-    axis = spec.channel_axis
+    if shape[1:].is_fully_defined():
+        counts = tf.reshape(counts, [members, *shape[1:]])
     channels = tf.reduce_sum(counts, axis=[i for i in range(1, rank) if i != axis])
     found = [_all_in_one(channels, spec)]
     if spec.positions:

@@ -220,7 +220,7 @@ def _sums(values: Any, negative: bool, context: Context) -> Any:
     vector = flat(values, context)
     if vector.dtype == tf.float64:
         return _wide_vector_sums(vector)
-    columns = columns_of(values)
+    columns = columns_of(without_ones(values, leading_ones(values.shape)))
     if context.xla or columns is None or columns < _COLUMNS:
         return _vector_sums(vector)
     matrix = tf.raw_ops.Reshape(tensor=vector, shape=[-1, columns])
@@ -234,6 +234,20 @@ def columns_of(values: Any) -> int | None:
     if values.shape.rank in (None, 0, 1) or not values.shape[1:].is_fully_defined():
         return None
     return int(values.shape[1:].num_elements())
+
+
+def leading_ones(shape: Any) -> int:
+    """How many of the first axes have one element, the last two axes apart: two in the kernel of a 1×1 convolution.
+
+    By the first of them, everything were one row, and what is summed up of its columns as large as the tensor.
+    """
+    axes = [] if shape.rank is None else list(shape)[:-2]
+    return next((i for i, length in enumerate(axes) if length != 1), len(axes))
+
+
+def without_ones(values: Any, number: int) -> Any:
+    """The same elements without the first axes, so many, which have one element each."""
+    return tf.squeeze(values, axis=list(range(number))) if number else values
 
 
 def never_negative(values: Any) -> bool:

@@ -39,10 +39,9 @@ def test_every_family_is_in_the_list() -> None:
     assert named - NOT_FAMILIES == set(FAMILIES)
 
 
-# The last bits differ: of the first, perhaps, since sums of three gradients are added up in the order in which buffers
-# become free (see tests/test_capture.py), and what is observed moves that; why of the second, is not known: gradients
-# alone change nothing, nor do layer outputs. Strict: we want to learn when it heals.
-BITS_DIFFER = {"inception_resnet_v2", "xception"}
+# The last bits differ where the batch size is known: TensorFlow adds up three gradients in another way where it thinks
+# that memory is short (see tests/test_capture.py), and what is observed counts. Strict: we want to learn when it heals.
+BITS_DIFFER = {"inception_resnet_v2"}
 
 
 @pytest.mark.long
