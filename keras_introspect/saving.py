@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from keras_introspect.capture.internals import KerasSaveable
+from keras_introspect.capture.internals import KerasSaveable, room_in
 from keras_introspect.files import SavedState, States, joined, pack, pieces, unpack
 from keras_introspect.recording import Recording
 from keras_introspect.state import Accumulator
@@ -166,9 +166,18 @@ class IntrospectionState(tf.train.experimental.PythonState, KerasSaveable):
 
     def save_own_variables(self, store: Any) -> None:
         """Called by Keras's `.keras` and `.weights.h5` files."""
-        if not self.is_empty():
-            for key, piece in pieces(self.serialize(), getattr(store, "max_shard_size", float("inf"))).items():
-                store[key] = piece
+        if self.is_empty():
+            return
+        blob, (limit, room) = self.serialize(), room_in(store)
+        if len(blob) > room:
+            _warn(
+                f"The introspection of this model takes {len(blob)} bytes, more than the {int(room)} of a shard, and "
+                "Keras 3.10 reads one shard of each object: the files hold the model without it. Give save_weights() a "
+                "larger max_shard_size."
+            )
+            return
+        for key, piece in pieces(blob, limit).items():
+            store[key] = piece
 
     def load_own_variables(self, store: Any) -> None:
         try:

@@ -4,6 +4,8 @@ The expected values come from `oracle.py`: a training loop written by hand on a 
 """
 
 import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -63,7 +65,17 @@ def fitted(kind: str, head: str, eager: bool, optimizer: str, **compile_args: An
     return model
 
 
-def mismatches(series: Any, expected: dict[str, dict[str, float]], epoch: int) -> list[str]:
+def last_bits(run: oracle.Run, epoch: int) -> dict[str, float]:
+    """By how much an update may differ in a graph: the oracle keeps gradients, and so rounds a weight otherwise."""
+    return {name: float(np.spacing(np.abs(value).max())) for name, value in run.epochs[epoch][-1].weights.items()}
+
+
+def mismatches(
+    series: Any,
+    expected: dict[str, dict[str, float]],
+    epoch: int,
+    resolutions: Mapping[str, float] = MappingProxyType({}),
+) -> list[str]:
     """Every value of one epoch that differs from the oracle's."""
     found = []
     for name, statistics in expected.items():
@@ -73,7 +85,7 @@ def mismatches(series: Any, expected: dict[str, dict[str, float]], epoch: int) -
         for statistic in statistics:
             actual = series.sel(name).epoch(statistic)[epoch]
             try:
-                oracle.assert_statistic(statistic, actual, statistics, name)
+                oracle.assert_statistic(statistic, actual, statistics, name, resolutions.get(name, 0.0))
             except AssertionError as error:
                 found.append(str(error))
     return found
@@ -150,7 +162,8 @@ def test_a_run_equals_the_oracle_and_does_not_disturb(kind: str, head: str, eage
         np.testing.assert_array_equal(series.epochs, range(EPOCHS))
         found += name_problems(series, run.arrays(collector, 0), without if collector == "output_gradients" else ())
         for epoch in range(EPOCHS):
-            lines = mismatches(series, run.expected(collector, epoch), epoch)
+            resolutions = last_bits(run, epoch) if collector == "updates" and not eager else {}
+            lines = mismatches(series, run.expected(collector, epoch), epoch, resolutions)
             found += [f"{collector}, epoch {epoch}: {line}" for line in lines]
     for name in without:
         reasons = " ".join(reason for key, reason in recording.unobserved.items() if name in key)

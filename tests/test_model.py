@@ -8,6 +8,7 @@ import pytest
 from keras.src.models.functional import Functional
 
 import keras_introspect as ki
+from oldest import no_clone_of_a_model_that_makes_its_inputs
 
 X, Y = np.ones((8, 3), "float32"), np.ones((8, 1), "float32")
 
@@ -101,7 +102,9 @@ def test_one_way_does_not_disturb_the_others(first: str) -> None:
     assert isinstance(ki.instrument(MakesInputs()), Functional)
 
 
-@pytest.mark.parametrize("kind", [GivenInputs, MakesInputs, Stack])
+@pytest.mark.parametrize(
+    "kind", [GivenInputs, pytest.param(MakesInputs, marks=no_clone_of_a_model_that_makes_its_inputs), Stack]
+)
 def test_an_instrumented_model_is_cloned_as_a_plain_one(kind: Any) -> None:
     made = kind(*ends()) if kind is GivenInputs else kind()
     made.build((None, 3))

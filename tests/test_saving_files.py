@@ -17,6 +17,7 @@ import keras_introspect as ki
 from keras_introspect.files import ATTRIBUTE, SavedState, joined, pack, pieces, recording_bytes, unpack
 from keras_introspect.npz import write_npz
 from keras_introspect.recording import Recording
+from oldest import shard_size
 from saving_programs import run_program
 from tiny import assert_same, build, build_plain, compiled, data, train
 
@@ -36,7 +37,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     model.recording.save(paths["run.npz"])
     model.save(paths["model.keras"])
     model.save_weights(paths["weights.weights.h5"])
-    model.save_weights(paths["shards.weights.json"], max_shard_size=4e-6)
+    model.save_weights(paths["shards.weights.json"], max_shard_size=shard_size(model, 4096))
     tf.train.Checkpoint(model=model).save(folder / "checkpoint-1" / "checkpoint")
     return {"recording": model.recording, "folder": folder, **paths}
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_introspect as ki
+from oldest import shard_size
 from tiny import KINDS, TinyNet, assert_same, build, build_plain, compiled, data, train
 
 # Keras's own word where a file was saved without the optimizer that the model has.
@@ -30,8 +31,8 @@ def trained(kind: str = "functional") -> Any:
 @pytest.mark.parametrize("name", ["m.weights.h5", "m.weights.json"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_files_both_ways(kind: str, name: str, tmp_path: Path) -> None:
-    shards = {"max_shard_size": 2e-6} if name.endswith("json") else {}
     ours, plain = trained(kind), build_plain(kind, seed=8)
+    shards = {"max_shard_size": shard_size(ours, 2048)} if name.endswith("json") else {}
     ours.save_weights(tmp_path / name, **shards)
     plain.load_weights(tmp_path / name)
     assert_same_weights(ours, plain)

@@ -5,6 +5,7 @@ Tried with Keras 3.10 to 3.15 and TensorFlow 2.18 to 2.21.
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,6 +40,7 @@ __all__ = [
     "is_stateful",
     "is_validation_of_fit",
     "own_variables",
+    "room_in",
     "spans_workers",
     "sublayers",
     "tape_is_stopped",
@@ -104,6 +106,18 @@ def sublayers(layer: Any) -> list[Any]:
 def own_variables(layer: Any) -> list[Any]:
     """The variables that a layer holds itself, not those of its sublayers."""
     return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def room_in(store: Any) -> tuple[float, float]:
+    """The most bytes of one array, and of all arrays of one object, in a store of Keras's files.
+
+    A shard of weights has a limit. Keras 3.10 states it in GB, and finds one shard of each object when it loads; from
+    3.11 on, which keeps the list of an object's shards, it is in bytes.
+    """
+    limit = getattr(store, "max_shard_size", math.inf)
+    if math.isinf(limit) or hasattr(store, "current_shard_filenames"):
+        return limit, math.inf
+    return limit * 1024**3, limit * 1024**3
 
 
 def spans_workers(strategy: Any) -> bool:

@@ -8,6 +8,7 @@ from compatibility.cases import INSTRUMENTED
 from compatibility.checks import GRAPH, PLAIN_FAILS, check, check_that_plain_keras_fails
 from compatibility.modes import MODES
 from compatibility.own_steps import CONSTRUCTS
+from oldest import needs_keras_3_13
 
 # Some five seconds each: these are left to the slow tests, where others cover most of what they do.
 SLOW = {
@@ -39,11 +40,18 @@ SLOW = {
     "transformer",
     "variational",
 }
+NEEDS_KERAS_3_13 = {"reversible_embedding"}  # a layer of that name
 QUICK_EAGERLY = {"sequential", "shared_layer", "structured_outputs", "custom_cells", "rematerialised", "cond"}
 
 
 def parameters(quick: set[str] = set(CONSTRUCTS) - SLOW) -> list[Any]:
-    return [pytest.param(name, marks=[] if name in quick else [pytest.mark.long]) for name in CONSTRUCTS]
+    def marks(name: str) -> list[Any]:
+        return [
+            *([] if name in quick else [pytest.mark.long]),
+            *([needs_keras_3_13] if name in NEEDS_KERAS_3_13 else []),
+        ]
+
+    return [pytest.param(name, marks=marks(name)) for name in CONSTRUCTS]
 
 
 @pytest.mark.parametrize("name", parameters())
