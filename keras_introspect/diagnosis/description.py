@@ -22,7 +22,6 @@ _PASSING_ON = (
     "Cropping1D",
     "Cropping2D",
     "Identity",
-    "TimeDistributed",
 )
 _NUMBERS = ("rate", "momentum", "epsilon", "axis", "stddev")
 _LOSSES = {
@@ -53,7 +52,8 @@ def describe(model: Any) -> Description:
         A dict with these keys, each left out where unknown: `layers`, a list with `name` (as in the recording),
         `class`, `trainable`, `activation`, `units`, `kernel_initializer`, `regularizers`, `called_with_training` where
         a functional model fixes the phase, and some numbers such as `rate`; `outputs`, the heads: `name`, `activation`,
-        `units`, and `softmax_axis` (from the end) of a layer `Softmax`; `losses`: `output`, `loss`, `from_logits`;
+        `units`, and `softmax_axis` (from the end) of a layer `Softmax`; `losses`: `output`, `loss`, `from_logits`, and
+        `ignore_class` and `axis` where they are given;
         `optimizer`: `name`, `learning_rate`, `momentum`,
         `weight_decay`, `loss_scaled`; `custom_step`, whether the model has a `train_step` or `compute_loss` of its own.
 
@@ -239,7 +239,11 @@ def _head(layer: Any, made_by: Mapping[int, Any]) -> Description:
     about: Description = {"name": name, "class": type(layer).__name__}
     if shape is not None and len(shape) > 1 and isinstance(shape[-1], int):
         about["units"] = shape[-1]
+    moved = False  # whether the axes are other ones than those of the layer looked at
     for _ in range(8):
+        wrapper = layer
+        if type(layer).__name__ == "TimeDistributed":
+            layer, moved = layer.layer, True
         inner = _outputs(layer) if getattr(layer, "layers", None) else []
         if inner:
             if "activation" in inner[0]:
@@ -249,15 +253,15 @@ def _head(layer: Any, made_by: Mapping[int, Any]) -> Description:
         passes = type(layer).__name__ in _PASSING_ON or (
             type(layer).__name__ == "Activation" and activation == "linear"
         )
-        before = [made_by[id(t)] for t in _tensors(layer, "input") if id(t) in made_by]
+        before = [made_by[id(t)] for t in _tensors(wrapper, "input") if id(t) in made_by]
         if not passes or len(before) != 1:
             if activation is not None:
                 about["activation"] = activation
             axis = getattr(layer, "axis", None)
-            if type(layer).__name__ == "Softmax" and isinstance(axis, int):
+            if type(layer).__name__ == "Softmax" and isinstance(axis, int) and not moved:
                 about["softmax_axis"] = axis if axis < 0 or shape is None else axis - len(shape)
             return about
-        layer = before[0]
+        layer, moved = before[0], True
     return about
 
 
@@ -287,7 +291,11 @@ def _loss(loss: Any) -> Description:
         except NotImplementedError:  # a loss of the user's own
             config = {}
     name = getattr(loss, "__name__", None) or type(loss).__name__
-    return {"loss": _canonical(name), "from_logits": bool(config.get("from_logits", False))}
+    about = {"loss": _canonical(name), "from_logits": bool(config.get("from_logits", False))}
+    for key, usual in (("ignore_class", None), ("axis", -1)):
+        if config.get(key, usual) != usual:
+            about[key] = config[key]
+    return about
 
 
 def _canonical(name: str) -> str:

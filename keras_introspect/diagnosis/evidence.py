@@ -325,10 +325,13 @@ class Evidence:
             return None
         kinds = {about["loss"] for about in self.losses}
         classes = self.classes
+        targets = self.data.get("targets") or []
+        soft = any(target.get("integers") is False for target in targets)  # then the least loss is not zero
+        if soft and kinds & {*CROSS_ENTROPIES, "kl_divergence"}:
+            return None
         if classes and kinds and kinds <= set(CROSS_ENTROPIES[:2]) | {"binary_crossentropy"}:
             guess = np.log(2) if "binary_crossentropy" in kinds else np.log(classes)
             return float(np.clip(1 - loss[-1] / guess, 0, 1))
-        targets = self.data.get("targets") or []
         if kinds == {"mean_squared_error"} and len(targets) == 1 and targets[0].get("std"):
             return float(np.clip(1 - loss[-1] / targets[0]["std"] ** 2, 0, 1))
         first = self.first_loss
@@ -405,7 +408,8 @@ class Evidence:
                 break
         else:
             return self._first_steps()
-        rate = self.optimizer.get("learning_rate")
+        _, logged = self.log("learning_rate")  # of a schedule among the callbacks
+        rate = float(logged[0]) if len(logged) else self.optimizer.get("learning_rate")
         place = next((view for view in ("weights", "gradients", "updates") if self.has(f"{view}/rms")), None)
         if rate is None or place is None or self.optimizer.get("name") not in _ADAPTIVE:
             return None

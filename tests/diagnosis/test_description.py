@@ -136,6 +136,29 @@ def test_the_axis_of_a_softmax(axis, expected):
     assert describe(model)["outputs"][0]["softmax_axis"] == expected
 
 
+def test_a_head_that_is_distributed_over_the_steps_has_its_own_activation():
+    head = layers.TimeDistributed(layers.Dense(2, activation="softmax"))
+    about = describe(keras.Sequential([keras.Input((5, 3)), layers.LSTM(4, return_sequences=True), head]))["outputs"]
+    assert [(head["activation"], head["units"]) for head in about] == [("softmax", 2)]
+    head = layers.TimeDistributed(layers.Flatten())
+    about = describe(keras.Sequential([keras.Input((5, 3)), layers.Dense(4, activation="tanh"), head]))["outputs"]
+    assert about[0]["activation"] == "tanh"
+
+
+def test_a_softmax_whose_axis_is_moved_afterwards_has_none():
+    model = keras.Sequential([keras.Input((4, 5)), layers.Softmax(axis=1), layers.Permute((2, 1))])
+    assert "softmax_axis" not in describe(model)["outputs"][0]
+
+
+def test_what_a_loss_ignores_and_its_axis():
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    for ignored in (255, -1):
+        model.compile(loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=ignored))
+        assert describe(model)["losses"][0]["ignore_class"] == ignored
+    model.compile(loss=keras.losses.CategoricalCrossentropy(axis=1))
+    assert describe(model)["losses"][0]["axis"] == 1
+
+
 def test_phases_that_a_functional_model_fixes():
     inputs = keras.Input((4,))
     h = layers.BatchNormalization(name="always")(inputs, training=True)

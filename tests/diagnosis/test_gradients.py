@@ -54,6 +54,15 @@ def test_embeddings_and_biases_are_no_measure_of_the_depth():
     assert found(recording, "vanishing_gradients") is None
 
 
+def test_queries_and_keys_are_no_measure_of_the_depth():
+    """Their gradients are tiny as long as attention is even."""
+    names = ["attention/query/kernel", "attention/key/kernel", "attention/value/kernel", "head/kernel"]
+    recording = recorded("gradients", names, [(8, 2, 4)] * 3 + [(8, 8)], rms=[[1e-7, 1e-7, 1e-2, 1e-2]] * 3)
+    assert found(recording, "vanishing_gradients") is None
+    recording = recorded("gradients", ["first/kernel", *names[1:]], [(8, 8)] * 4, rms=[[1e-7, 1e-7, 1e-2, 1e-2]] * 3)
+    assert found(recording, "vanishing_gradients").where == ("first/kernel",)
+
+
 def test_one_epoch_of_many_is_not_enough():
     rms = [[0.1, 0.1]] * 5 + [[1e-8, 0.1]]
     assert found(kernels("gradients", rms), "vanishing_gradients") is None
@@ -109,6 +118,21 @@ def test_gradients_that_vanish_over_the_steps_of_a_sequence(activation, steps, a
     assert bool(finding) == named
     if finding:
         assert finding.evidence == {"slope × gain of the recurrent kernel": 0.25, "time steps": 40}
+
+
+@pytest.mark.parametrize(("shapes", "named"), [([(None, 16, 4)], False), ([(None, 64, 4)], True), ([], False)])
+def test_the_steps_of_a_sequence_are_those_that_come_to_the_layer(shapes, named):
+    """Of 1024 steps a strided convolution leaves 16, or 64; without it, the input has not the features."""
+    names = ["conv", "net/rnn", "head"][-2 - len(shapes) :]
+    variables = ["net/rnn/simple_rnn_cell/kernel", "net/rnn/simple_rnn_cell/recurrent_kernel"]
+    recording = recorded("layer_outputs", names, [*shapes, (None, 16), (None, 1)], rms=[[1.0] * len(names)] * 3)
+    recorded("weights", variables, [(4, 16), (16, 16)], recording, rms=[[0.3, 0.175]] * 3)  # a gain of 0.7
+    recorded("gradients", variables, [(4, 16), (16, 16)], recording, rms=[[0.1, 0.1]] * 3)
+    logged(recording, loss=[0.7, 0.69, 0.69], accuracy=[0.5] * 3)
+    recording.metadata["data"] = {"inputs": [{"name": "", "shape": [1024, 1]}]}
+    cell = {"name": "net/rnn/simple_rnn_cell", "class": "SimpleRNNCell", "activation": "tanh"}
+    described(recording, "binary_crossentropy", "sigmoid", 1, layers=[cell])
+    assert bool(found(recording, "vanishing_gradients")) == named  # 0.7⁶⁴ is 1e-10
 
 
 def test_exploding_along_the_depth():
@@ -202,6 +226,8 @@ def test_unchanged_weights():
 def test_a_model_of_which_nothing_trains(frozen):
     layers = [{"name": f"layer{i}", "class": "Dense", "trainable": i >= frozen, **DENSE} for i in range(2)]
     recording = described(logged(outputs(["layer0", "layer1"], rms=[[1.0, 1.0]] * 3), loss=[2.3] * 3), layers=layers)
+    assert found(recording, "unchanged_weights") is None  # another part of the model may train, if nobody looked
+    recording.metadata["collectors"] = [{"collector": "Weights"}]
     finding = found(recording, "unchanged_weights")
     assert bool(finding) == (frozen == 2)
     if finding:

@@ -119,16 +119,48 @@ def test_a_softmax_over_another_axis(axis, named):
     assert kinds(recording) == (["head_loss_mismatch"] if named else [])
 
 
+def test_a_loss_over_another_axis_expects_the_softmax_there():
+    recording = head("softmax", CATEGORICAL)
+    recording.metadata["description"]["outputs"][0]["softmax_axis"] = -2
+    recording.metadata["description"]["losses"][0]["axis"] = -2
+    assert kinds(recording) == []
+
+
+@pytest.mark.parametrize(("ignored", "named"), [(255, False), (None, True)])
+def test_labels_that_the_loss_ignores(ignored, named):
+    recording = head("softmax", SPARSE, targets=[0, 1, 2, 255])
+    if ignored is not None:
+        recording.metadata["description"]["losses"][0]["ignore_class"] = ignored
+    assert kinds(recording) == (["labels_out_of_range"] if named else [])
+
+
+@pytest.mark.parametrize(("names", "named"), [(("five", "two"), False), (("two", "five"), True), (("0", "1"), True)])
+def test_targets_of_a_dict_belong_to_the_heads_of_their_names(names, named):
+    """Targets of five classes come first; the head of two units does. A list goes by its order."""
+    recording = logged(outputs(["hidden", "two", "five"], min=[[0] * 3] * 3, max=[[1] * 3] * 3), loss=[1.0, 0.9, 0.8])
+    described(recording, SPARSE)
+    heads = [
+        {"name": "two", "activation": "softmax", "units": 2},
+        {"name": "five", "activation": "softmax", "units": 5},
+    ]
+    recording.metadata["description"]["outputs"] = heads
+    about = [
+        {"name": name, "min": 0.0, "max": most, "integers": True} for name, most in zip(names, (4.0, 1.0), strict=True)
+    ]
+    recording.metadata["data"] = {"targets": about}
+    assert kinds(recording) == (["labels_out_of_range"] if named else [])
+
+
 @pytest.mark.parametrize(
     ("targets", "dtype", "named"),
     [
         (np.arange(10), "int64", True),
-        (np.arange(1, 4), "uint8", True),
+        (np.arange(3), "uint8", True),
         (np.arange(10), "float32", False),  # a quantity, by its type
         (np.arange(2), "int64", False),  # yes or no
         (np.arange(100), "int64", False),  # as a year or an age
         ([0, 0, 0, 0, 1, 1, 2, 3, 9], "int64", False),  # counts: most are small
-        (np.arange(10) + 7, "int64", False),
+        (np.arange(1, 6), "int64", False),  # stars
     ],
 )
 def test_numbers_of_classes_as_targets(targets, dtype, named):

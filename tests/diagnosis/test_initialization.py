@@ -90,6 +90,16 @@ def test_a_recurrent_kernel_that_multiplies_its_state(gain, kind, named):
         assert "its state at each step by about 2" in finding.summary
 
 
+@pytest.mark.parametrize(("kind", "named"), [("DepthwiseConv2D", False), ("Conv2D", True)])
+def test_a_depthwise_kernel_takes_each_channel_by_itself(kind, named):
+    """0.5 × √(3 · 3) is 1.5, and times √400 it is 30."""
+    shape = (3, 3, 400, 1)
+    recording = recorded("weights", ["conv/kernel"], [shape], rms=[[0.5]])
+    recorded("updates", ["conv/kernel"], [shape], recording, rms=[[1e-4]], count=[[3.6e4]])
+    described(recording, layers=[{"name": "conv", "class": kind}])
+    assert bool(found(recording, "large_initialization")) == named
+
+
 @pytest.mark.parametrize("name", ["glorot", "he", "lecun"])
 def test_usual_initialisers_are_left_in_peace(name):
     random = np.random.default_rng(0)

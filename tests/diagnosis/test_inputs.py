@@ -107,8 +107,13 @@ def test_of_a_constant_input_beside_others_zeros_alone_are_a_fault(value, named)
     recording.metadata["data"]["inputs"].append({"name": "x", "mean": 0.0, "std": 1.0, "min": -3.0, "max": 3.0})
     finding = found(recording, "constant_inputs")
     assert bool(finding) == named
-    if finding:
-        assert (finding.severity, finding.where) == ("warning", ("input y",))
+    if finding:  # the first state of a decoder, say
+        assert (finding.severity, finding.where) == ("info", ("input y",))
+        recording.metadata["data"]["inputs"][0]["shape"] = [4]
+        recorded("gradients", NAMES, SHAPES, recording, rms=[[0.0, 0.1, 0.1, 0.1]])
+        assert found(recording, "constant_inputs").severity == "warning"  # a kernel of four inputs learns nothing
+        recording.metadata["data"]["inputs"][0]["dtype"] = "int32"
+        assert found(recording, "constant_inputs").severity == "info"  # as the segments of a text
 
 
 @pytest.mark.parametrize(("std", "named"), [(0.0, True), (0.5, False)])

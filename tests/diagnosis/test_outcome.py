@@ -153,6 +153,14 @@ def test_squared_error_is_compared_with_the_variance_of_the_targets():
     assert found(recording, "underfitting") is None
 
 
+@pytest.mark.parametrize(("integers", "named"), [(True, True), (False, False)])
+def test_the_least_loss_of_soft_targets_is_not_known(integers, named):
+    """Grey pixels under binary cross-entropy: at log 2 they may be as good as they can be."""
+    recording = described(logged(loss=[0.69, 0.69, 0.69]), "binary_crossentropy", "sigmoid", 1)
+    recording.metadata["data"] = {"targets": [{"name": "", "integers": integers, "mean": 0.5, "std": 0.1}]}
+    assert bool(found(recording, "underfitting")) == named
+
+
 def test_stopped_early_is_a_remark():
     slowing = [2.0, 1.6, 1.3, 1.1, 1.0, 0.93, 0.87, 0.83, 0.77, 0.7]
     assert found(logged(loss=slowing), "stopped_early").severity == "info"

@@ -107,6 +107,14 @@ def test_dropout_that_drops_in_validation():
     assert found(dropped([0.2, 0.1], val=[0.2, 0.02]), "wrong_phase") is None  # the layer before it is another
 
 
+@pytest.mark.parametrize(("inference", "named"), [(True, True), (False, False)])
+def test_dropout_that_was_seen_to_be_off_is_off(inference, named):
+    """What stands before it may be a branch that is half as sparse."""
+    recording = dropped([0.6, 0.3], val=[0.6, 0.3])
+    recording.metadata["phases"] = {"dropout": {"train": True, "inference": inference}}
+    assert bool(found(recording, "wrong_phase")) == named
+
+
 def gap(val_rms, loss, val_loss, epochs=3, steps=None):
     recording = normalized(1.0, epochs=epochs)
     if steps is not None:

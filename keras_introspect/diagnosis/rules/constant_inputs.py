@@ -39,7 +39,7 @@ class ConstantInputs(Rule):
             yield self._found("error", "the inputs do not vary", ["inputs"], constant)
         elif zero:
             names = [f"input {entry['name']}" for entry in zero]
-            severity: Severity = "info" if evidence.learned else "warning"
+            severity: Severity = "warning" if self._feeds_a_kernel(evidence, zero) else "info"
             yield self._found(severity, f"{', '.join(names)} is zero in all samples", names, zero)
         elif made:
             yield self.finding(
@@ -52,6 +52,18 @@ class ConstantInputs(Rule):
                 "feature leaves nothing",
                 suggestion="print a batch before and behind this layer, and its std; which axis does it normalise?",
             )
+
+    @staticmethod
+    def _feeds_a_kernel(evidence: Evidence, entries: list[dict[str, Any]]) -> bool:
+        """Whether a kernel of as many inputs gets no gradient at all; states of zero and segments of zero are usual."""
+        if evidence.learned or not evidence.has("gradients/rms"):
+            return False
+        features = {tuple(entry.get("shape") or ())[-1:] for entry in entries if "int" not in str(entry.get("dtype"))}
+        rms = evidence.epoch("gradients", "rms")
+        return any(
+            (rms[:, i] == 0).all() and evidence.shapes("gradients")[i][:1] in features
+            for i in evidence.kernels("gradients")
+        )
 
     def _found(self, severity: Severity, summary: str, where: list[str], entries: list[dict[str, Any]]) -> Finding:
         return self.finding(

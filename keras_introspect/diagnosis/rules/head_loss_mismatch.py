@@ -32,7 +32,7 @@ class HeadLossMismatch(Rule):
             if loss["from_logits"]:
                 if kind in BINARY and activation in NEVER_NEGATIVE:
                     expected = "a linear head: a logit that is never negative never says no"
-            elif kind in CATEGORICAL and head.get("softmax_axis", -1) != -1:
+            elif kind in CATEGORICAL and head.get("softmax_axis", -1) != loss.get("axis", -1):
                 expected = "a softmax over the last axis, the classes"
                 activation = f"softmax over axis {head['softmax_axis']}"
             elif kind in CATEGORICAL and activation != "softmax":

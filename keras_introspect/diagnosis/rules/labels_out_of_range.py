@@ -1,6 +1,7 @@
 """Labels that the head cannot give, or that the loss cannot read."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -58,10 +59,12 @@ class LabelsOutOfRange(Rule):
         pairs = evidence.head_losses
         if len(targets) != len(pairs) or not pairs:
             return None
-        for (head, loss), target in zip(pairs, targets, strict=True):
+        for (head, loss), target in zip(pairs, _in_order(targets, pairs), strict=True):
             if target.get("min") is None or target.get("max") is None:
                 continue
             low, high = float(target["min"]), float(target["max"])
+            if loss.get("ignore_class") in (low, high):
+                continue  # which labels there are beside it is not known
             numbers = {"least label": low, "largest label": high}
             kind, activation, units = loss["loss"], head.get("activation"), head.get("units")
             if kind == "sparse_categorical_crossentropy":
@@ -126,3 +129,14 @@ class LabelsOutOfRange(Rule):
                     "whole numbers from 0 as labels: do not scale them with the data",
                 )
         return None
+
+
+def _in_order(
+    targets: list[dict[str, Any]], pairs: list[tuple[dict[str, Any], dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The targets in the order of the heads: those of a dict belong to the heads of their names."""
+    by_name = {str(target.get("name")): target for target in targets}
+    names = [loss["output"] or str(head["name"]).rsplit("/", 1)[-1] for head, loss in pairs]
+    if len(targets) == 1 or not any(name in by_name for name in names):
+        return targets
+    return [by_name.get(name, {}) for name in names]

@@ -41,7 +41,13 @@ class LargeInitialization(Rule):
         rows = evidence.kernels("weights")
         rms = evidence.epoch("weights", "rms")[0, rows]
         shapes = [evidence.shapes("weights")[i] for i in rows]
-        inputs = np.array([elements(shape[:-1]) for shape in shapes])
+        # A depthwise kernel, (height, width, channels, multiplier), takes each channel by itself.
+        inputs = np.array(
+            [
+                elements(shape[:-2] if _is_depthwise(evidence, evidence.names("weights")[i]) else shape[:-1])
+                for i, shape in zip(rows, shapes, strict=True)
+            ]
+        )
         gain = np.nan_to_num(rms * np.sqrt(inputs))
         names = [evidence.names("weights")[i] for i in rows]
         plain = np.array(
@@ -82,3 +88,7 @@ class LargeInitialization(Rule):
             odd = [(about.get("stddev", 0) or about.get("value", 0) or 0) for about in configured]
             return np.array([value < 0.5 * size for value, size in zip(odd, rms, strict=True)], bool)
         return np.asarray(np.nan_to_num(step[0]) * steps > self.growth * rms)
+
+
+def _is_depthwise(evidence: Evidence, name: str) -> bool:
+    return name.endswith("/depthwise_kernel") or "Depthwise" in str(evidence.owner(name).get("class", ""))

@@ -18,7 +18,7 @@ class SquaredErrorOnClasses(Rule):
 
     Where a sigmoid or softmax is sure and wrong it is flat, and the gradient vanishes. The numbers of classes have no
     order: between 2 and 4 there is no class 3. They are told from quantities by what they are: whole numbers of an
-    integer type, from 0 or 1 to a few, all about equally frequent, so that their mean is in the middle and their std
+    integer type, from 0 to a few, all about equally frequent, so that their mean is in the middle and their std
     about (count of them) / √12.
 
     That the targets are classes is told by a softmax head, by an accuracy among the metrics, or by targets that are
@@ -80,7 +80,7 @@ class SquaredErrorOnClasses(Rule):
         count = high - low + 1
         even = np.sqrt((count**2 - 1) / 12)
         off = max(abs(std / even - 1), abs(mean - (low + high) / 2) / even)
-        return low in (0, 1) and 3 <= count <= self.classes and off <= self.even
+        return low == 0 and 3 <= count <= self.classes and off <= self.even
 
     def _of_numbers(self, evidence: Evidence, head: Mapping[str, Any], loss: str) -> Finding:
         target = evidence.data["targets"][0]

@@ -62,10 +62,13 @@ class UnchangedWeights(Rule):
 
     @staticmethod
     def _all_frozen(evidence: Evidence) -> bool:
-        """Whether all layers that have kernels are frozen, and no gradient was seen."""
+        """Whether all layers that have kernels are frozen, and collectors of what trains found nothing."""
         layers = [layer for layer in evidence.description.get("layers", ()) if "kernel_initializer" in layer]
         frozen = bool(layers) and not any(layer["trainable"] for layer in layers)
-        return frozen and not evidence.has("gradients/rms") and not evidence.loss_is_unknown
+        collectors = {about.get("collector") for about in evidence.recording.metadata.get("collectors", ())}
+        wanted = collectors & {"Weights", "Gradients", "Updates"}
+        nothing = bool(wanted) and not any(view in evidence.recording for view in ("weights", "gradients", "updates"))
+        return frozen and nothing and not evidence.loss_is_unknown
 
     def _frozen(self, evidence: Evidence) -> Finding:
         layers = [layer["name"] for layer in evidence.description["layers"] if "kernel_initializer" in layer]

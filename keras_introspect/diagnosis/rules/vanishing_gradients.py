@@ -1,16 +1,18 @@
 """Gradients that shrink from the head to the input."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from keras_introspect.diagnosis.evidence import Evidence
 from keras_introspect.diagnosis.finding import Finding, Severity
-from keras_introspect.diagnosis.places import elements, held_since
+from keras_introspect.diagnosis.places import elements, held_since, layer_of
 from keras_introspect.diagnosis.rule import Rule
 
 _TOTAL, _DEEP = 1e-2, 4
 _EACH = 0.7  # of the outputs, a layer: what ReLU makes of Glorot's initialisation, with which nets of some depth train
+_OF_ATTENTION = (["query"], ["key"], ["query_dense"], ["key_dense"])
 _SLOPES = {"sigmoid": 0.25, "hard_sigmoid": 0.2, "tanh": 1.0, "relu": 1.0, "linear": 1.0}  # the largest of each
 
 
@@ -23,7 +25,7 @@ class VanishingGradients(Rule):
 
     Of a model that has not learned well, two other signs: outputs that shrink from layer to layer after the first
     epoch, as small kernels make them, with which gradients shrink on the way back; and a `SimpleRNN` that multiplies
-    its gradient at each step by less than 1: at most the slope of its activation times the gain of its recurrent kernel
+    its gradient at each step by less than 1: about the slope of its activation times the gain of its recurrent kernel
     (Pascanu, Mikolov and Bengio, *On the difficulty of training recurrent neural networks*, 2013).
 
     Args:
@@ -87,19 +89,19 @@ class VanishingGradients(Rule):
         """A simple recurrent layer whose gradient at the first step is a tiny part of that at the last."""
         if not evidence.has("weights/rms"):
             return None
-        steps = time_steps(evidence)
         size = evidence.latest("weights", "rms")
         for i, name in enumerate(evidence.names("weights")):
             layer = evidence.owner(name)
             slope = _SLOPES.get(str(layer.get("activation")))
             if not name.endswith("/recurrent_kernel") or "SimpleRNN" not in str(layer.get("class")) or slope is None:
                 continue
+            steps = time_steps(evidence, name)
             factor = slope * float(size[i]) * float(np.sqrt(evidence.shapes("weights")[i][0] or 1))
             if steps is None or not 0 < factor < 1 or factor**steps >= self.steps:
                 continue
             return self.finding(
                 "warning",
-                f"{layer['name']} passes at most {factor:.2g} of its gradient from a step to the one before: nothing "
+                f"{layer['name']} passes about {factor:.2g} of its gradient from a step to the one before: nothing "
                 f"comes through {steps} steps",
                 [name],
                 view="gradients",
@@ -150,11 +152,25 @@ class VanishingGradients(Rule):
         )
 
 
-def time_steps(evidence: Evidence) -> int | None:
-    """How many time steps the sequences have, where there is one input and all are of one length."""
+def time_steps(evidence: Evidence, recurrent: str) -> int | None:
+    """How many time steps come to the cell of a recurrent kernel, where they are known.
+
+    By what its layer is given: the output before it, or else the only input, if it has the features that it takes.
+    """
+    names, shapes = evidence.names("weights"), evidence.shapes("weights")
+    kernel = recurrent.removesuffix("recurrent_kernel") + "kernel"
+    features = shapes[names.index(kernel)][0] if kernel in names else None
+    given: list[Any] = []
+    if "layer_outputs" in evidence.recording:
+        layer = recurrent.split("/simple_rnn_cell")[0]
+        paths = [layer_of(name) for name in evidence.names("layer_outputs")]
+        rows = [i for i, path in enumerate(paths) if layer.startswith(path) or path.startswith(layer)]
+        if rows and rows[0] > 0:
+            given = list(evidence.shapes("layer_outputs")[rows[0] - 1][1:])
     inputs = evidence.data.get("inputs") or []
-    shape = inputs[0].get("shape") or [] if len(inputs) == 1 else []
-    return int(shape[0]) if shape and shape[0] else None
+    if not given and len(inputs) == 1:
+        given = list(inputs[0].get("shape") or [])
+    return int(given[0]) if len(given) == 2 and given[0] and given[1] == features else None
 
 
 def depth_ratios(evidence: Evidence) -> tuple[int, int, np.ndarray] | None:
@@ -164,6 +180,9 @@ def depth_ratios(evidence: Evidence) -> tuple[int, int, np.ndarray] | None:
     ratio is NaN: that is another fault.
     """
     rows = evidence.kernels("gradients")
+    names = evidence.names("gradients")
+    # Of queries and keys gradients are small as long as attention is even, whatever the depth.
+    rows = np.array([i for i in rows if names[i].split("/")[-2:-1] not in _OF_ATTENTION], int)
     rms = evidence.epoch("gradients", "rms")
     rows = rows[np.nan_to_num(rms[:, rows]).any(axis=0)] if len(rows) else rows
     if len(rows) < 2:

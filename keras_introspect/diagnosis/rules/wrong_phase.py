@@ -177,7 +177,11 @@ class WrongPhase(Rule):
             )
 
     def _dropping(self, evidence: Evidence) -> dict[str, float]:
-        """Dropout layers that keep, of what the layer before them puts out in validation, the share 1 − rate."""
+        """Dropout layers that keep, of what the layer before them puts out in validation, the share 1 − rate.
+
+        Not those of which it was seen that they were called with `training=False`.
+        """
+        phases = evidence.recording.metadata.get("phases") or {}
         if not evidence.has("val_layer_outputs/activation_rate"):
             return {}
         names, shapes = evidence.names("val_layer_outputs"), evidence.shapes("val_layer_outputs")
@@ -187,6 +191,8 @@ class WrongPhase(Rule):
             layer = evidence.layer(names[i])
             rate = float(layer.get("rate", 0.0)) if layer.get("class") in _DROPOUT[:4] else 0.0
             if rate < _RATE or shapes[i] != shapes[i - 1] or not values[i - 1] > _ACTIVE:
+                continue
+            if (phases.get(names[i]) or {}).get("inference") is False:
                 continue
             kept = float(values[i] / values[i - 1])
             if abs(kept - (1 - rate)) < self.kept * rate:
