@@ -204,10 +204,10 @@ def _argument(statistic: Statistic) -> str | Statistic:
     return statistic.name if plain else statistic
 
 
-def spec_of_variable(variable: Any) -> TensorSpec:
-    """The spec of a variable: its last axis holds the units."""
+def spec_of_variable(variable: Any, name: str | None = None) -> TensorSpec:
+    """The spec of a variable, by its path or another name: its last axis holds the units."""
     shape = tuple(variable.shape)
-    return TensorSpec(variable.path, shape, batched=False, channel_axis=len(shape) - 1 if shape else None)
+    return TensorSpec(name or variable.path, shape, batched=False, channel_axis=len(shape) - 1 if shape else None)
 
 
 def spec_of_output(name: str, layer: Any, shape: Any) -> TensorSpec:

@@ -69,14 +69,14 @@ class Gradients(VariableCollector):
 
     def groups(self, capture: Capture) -> list[Group]:
         groups = []
-        for variable in self.chosen(capture.model):
+        for name, variable in self.chosen(capture.model).items():
             if id(variable) in capture.gradients:
-                spec = spec_of_variable(variable)
+                spec = spec_of_variable(variable, name)
                 _, gradients = capture.gradients[id(variable)]
                 beside = _parts_of(capture, variable, gradients) if self.wanted.parts else {}
                 groups.append([Piece(seen.values, spec, seen.zeros, beside=beside) for seen in gradients])
             else:
-                capture.missed[(self.name, variable.path)] = "no gradient reached an optimizer of the model in the step"
+                capture.missed[(self.name, name)] = "no gradient reached an optimizer of the model in the step"
         return groups
 
     def get_config(self) -> dict[str, Any]:

@@ -34,13 +34,13 @@ class Updates(VariableCollector):
 
     def groups(self, capture: Capture) -> list[Group]:
         groups = []
-        for variable in self.chosen(capture.model):
+        for name, variable in self.chosen(capture.model).items():
             before = capture.before.get(id(variable))
             if before is None:
-                capture.missed[(self.name, variable.path)] = "it was made in this step: there is no value before it"
+                capture.missed[(self.name, name)] = "it was made in this step: there is no value before it"
                 continue
             update = tf.convert_to_tensor(variable) - before
-            groups.append([Piece(update, spec_of_variable(variable), beside=_beside(capture, variable, update))])
+            groups.append([Piece(update, spec_of_variable(variable, name), beside=_beside(capture, variable, update))])
         return groups
 
 

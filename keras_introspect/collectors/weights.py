@@ -39,7 +39,7 @@ class Weights(VariableCollector):
 
     def groups_at_epoch_end(self, model: Any) -> list[Group]:
         """The values now, outside any step."""
-        return [[Piece(tf.convert_to_tensor(v), spec_of_variable(v))] for v in self.chosen(model)]
+        return [[Piece(tf.convert_to_tensor(v), spec_of_variable(v, name))] for name, v in self.chosen(model).items()]
 
     def groups(self, capture: Capture) -> list[Group]:
         return self.groups_at_epoch_end(capture.model)
