@@ -181,7 +181,7 @@ def test_stopped_half_way_is_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("loss", "severity"), [([2.2, 1.95, 1.7], "warning"), ([2.2, 1.4, 1.2], "info"), ([2.2, 0.9, 0.85], None)]
+    ("loss", "severity"), [([2.2, 1.95, 1.7], "warning"), ([2.2, 1.4, 1.2], None), ([2.2, 0.9, 0.85], None)]
 )
 def test_three_epochs_may_be_too_few(loss, severity):
     finding = found(classified(loss, [0.2, 0.5, 0.7]), "stopped_early")

@@ -54,6 +54,8 @@ class StoppedEarly(Rule):
         unfinished = (progress < _HALF and late >= _STRAIGHT * straight) or (
             progress < _MOST and late >= _UNBROKEN * straight
         )
+        if len(loss) < _SEVERAL and not unfinished:
+            return  # so is every run that short
         severity: Severity = "warning" if unfinished else "info"
         yield self.finding(
             severity,
