@@ -39,21 +39,8 @@ def test_every_family_is_in_the_list() -> None:
     assert named - NOT_FAMILIES == set(FAMILIES)
 
 
-# The last bits differ where the batch size is known: TensorFlow adds up three gradients in another way where it thinks
-# that memory is short (see tests/test_capture.py), and what is observed counts. Strict: we want to learn when it heals.
-BITS_DIFFER = {"inception_resnet_v2"}
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(family, marks=pytest.mark.xfail(reason="the last bits differ", strict=True))
-        if family in BITS_DIFFER
-        else family
-        for family in FAMILIES
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_family(family: str) -> None:
     name, size = FAMILIES[family]
     rng = np.random.default_rng(0)
