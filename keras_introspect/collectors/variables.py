@@ -26,10 +26,9 @@ class VariableCollector(Collector):
 
         That is the path, and of the second layer of one path, which Keras allows, that with `~2` behind the layer.
         """
-        owners, names = owners_of(model), names_of([*model.weights, *self.observed_variables(model)])
-        return {
-            names[id(v)]: v for v in self.observed_variables(model) if self.selection.chooses(owners.get(id(v)), v.path)
-        }
+        owners, observed = owners_of(model), self.observed_variables(model)
+        names = names_of([*model.weights, *observed])
+        return {names[id(v)]: v for v in observed if self.selection.chooses(owners.get(id(v)), v.path)}
 
 
 def names_of(variables: Sequence[Any]) -> dict[int, str]:

@@ -53,8 +53,7 @@ def describe(model: Any) -> Description:
         `class`, `trainable`, `activation`, `units`, `kernel_initializer`, `regularizers`, `called_with_training` where
         a functional model fixes the phase, and some numbers such as `rate`; `outputs`, the heads: `name`, `activation`,
         `units`, and `softmax_axis` (from the end) of a layer `Softmax`; `losses`: `output`, `loss`, `from_logits`, and
-        `ignore_class` and `axis` where they are given;
-        `optimizer`: `name`, `learning_rate`, `momentum`,
+        `ignore_class` and `axis` where they are given; `optimizer`: `name`, `learning_rate`, `momentum`,
         `weight_decay`, `loss_scaled`; `custom_step`, whether the model has a `train_step` or `compute_loss` of its own.
 
     Example:

@@ -168,9 +168,7 @@ class OverRegularized(Rule):
     @staticmethod
     def _first(evidence: Evidence, rows: np.ndarray, rms: np.ndarray) -> np.ndarray:
         """The size that the kernels started with: Glorot's, or that after the first epoch if it is larger."""
-        shapes = [evidence.shapes("weights")[i] for i in rows]
-        sides = [(np.prod([d or 1 for d in s[:-1]]), np.prod([d or 1 for d in (*s[:-2], s[-1])])) for s in shapes]
-        glorot = np.array([np.sqrt(2 / (a + b)) for a, b in sides])
+        glorot = evidence.glorot("weights", rows)
         return np.asarray(np.maximum(rms[0], glorot if evidence.epochs("weights")[0] == 0 else 0.0))
 
     @staticmethod

@@ -9,7 +9,7 @@ from keras_introspect.diagnosis.evidence import Evidence
 from keras_introspect.diagnosis.finding import Finding, Severity
 from keras_introspect.diagnosis.rule import Rule
 
-_DROPOUT = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout")
+_DROPOUT = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
 _RATE = 0.05  # of dropout, below which it is not told from none
 _ACTIVE = 0.05  # share of elements that are not zero, below which a share of them is not told
 
@@ -140,7 +140,7 @@ class WrongPhase(Rule):
         off: list[str] = []
         for i in range(1, len(names)):
             layer = evidence.layer(names[i])
-            rate = float(layer.get("rate", 0.0)) if layer.get("class") in _DROPOUT[:4] else 0.0
+            rate = _rate(layer)
             if (
                 rate < _RATE
                 or not rates[i - 1] > 0
@@ -188,8 +188,7 @@ class WrongPhase(Rule):
         values = evidence.latest("val_layer_outputs", "activation_rate")
         found = {}
         for i in range(1, len(names)):
-            layer = evidence.layer(names[i])
-            rate = float(layer.get("rate", 0.0)) if layer.get("class") in _DROPOUT[:4] else 0.0
+            rate = _rate(evidence.layer(names[i]))
             if rate < _RATE or shapes[i] != shapes[i - 1] or not values[i - 1] > _ACTIVE:
                 continue
             if (phases.get(names[i]) or {}).get("inference") is False:
@@ -198,6 +197,11 @@ class WrongPhase(Rule):
             if abs(kept - (1 - rate)) < self.kept * rate:
                 found[names[i]] = kept
         return found
+
+
+def _rate(layer: Mapping[str, Any]) -> float:
+    """The share that a layer drops; 0 of one that does not drop elements to zero."""
+    return float(layer.get("rate", 0.0)) if layer.get("class") in _DROPOUT else 0.0
 
 
 def _row(rows: dict[str, int], layer: str, key: str) -> int | None:
